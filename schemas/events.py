@@ -1,0 +1,142 @@
+"""What happened, for whom it may concern. Each event is published on `subjects.event(its type)`."""
+
+from autellix.schemas.base import ErrorBody, Message
+from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId, ThreadId
+
+
+class ProgramStarted(Message, tag="program.started", kw_only=True):
+    """A program began."""
+
+    program_id: ProgramId
+    name: str = ""
+    at_ms: float
+
+
+class ProgramEnded(Message, tag="program.ended", kw_only=True):
+    """A program ended by its own word, or with its single call."""
+
+    program_id: ProgramId
+    at_ms: float
+
+
+class ProgramExpired(Message, tag="program.expired", kw_only=True):
+    """A program was idle for longer than its time to live."""
+
+    program_id: ProgramId
+    at_ms: float
+
+
+class CallEvent(Message, kw_only=True):
+    """What every event of a call names."""
+
+    call_id: CallId
+    program_id: ProgramId
+    thread_id: ThreadId
+    at_ms: float
+
+
+class CallSubmitted(CallEvent, tag="call.submitted", kw_only=True):
+    """The session manager took the call in."""
+
+    parents: tuple[CallId, ...] = ()
+    api: str
+    model: str
+
+
+class CallAdmitted(CallEvent, tag="call.admitted", kw_only=True):
+    """The process table stamped the call with its program's facts."""
+
+    service_ms: float
+    critical_path_ms: float
+
+
+class CallRouted(CallEvent, tag="call.routed", kw_only=True):
+    """The load balancer chose an engine."""
+
+    engine_id: EngineId
+    reason: str
+    becomes_home: bool = False
+
+
+class CallStarted(CallEvent, tag="call.started", kw_only=True):
+    """The engine ran the call's first step."""
+
+    engine_id: EngineId
+    wait_ms: float
+
+
+class CallEnded(CallEvent, kw_only=True):
+    """What is known when a call is over, whichever way it ended."""
+
+    engine_id: EngineId | None = None
+    arrival_at_ms: float
+    service_ms: float = 0.0
+    """Duration of the engine steps the call was part of."""
+    wait_ms: float = 0.0
+    """Time it was in the engine but in no step, preempted time included."""
+    critical_path_at_arrival_ms: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    queues: tuple[int, ...] = ()
+    """The queues it passed through, 0 the best."""
+
+
+class CallFinished(CallEnded, tag="call.finished", kw_only=True):
+    """The call was answered."""
+
+
+class CallFailed(CallEnded, tag="call.failed", kw_only=True):
+    """The call ended in an error."""
+
+    status: int
+    error: ErrorBody
+
+
+class CallCancelled(CallEnded, tag="call.cancelled", kw_only=True):
+    """The client, or the end of its program, cancelled the call."""
+
+    reason: str = ""
+
+
+class EngineUp(Message, tag="engine.up", kw_only=True):
+    """An engine worker is ready for calls."""
+
+    engine_id: EngineId
+    incarnation: Incarnation
+    models: tuple[str, ...]
+    policy: str
+    slots: int
+    kv_tokens: int
+    max_model_len: int
+    at_ms: float
+
+
+class EngineLoad(Message, tag="engine.load", kw_only=True):
+    """An engine worker's heartbeat."""
+
+    engine_id: EngineId
+    incarnation: Incarnation
+    models: tuple[str, ...]
+    policy: str
+    state: str
+    """`ready` or `draining`."""
+    slots: int
+    calls: int
+    """Calls the worker has and has not ended."""
+    running: int
+    waiting: int
+    kv_usage: float
+    steps: int
+    """Engine steps since start: the proof of progress."""
+    at_ms: float
+
+
+class EngineDown(Message, tag="engine.down", kw_only=True):
+    """An engine left, by its own word or because its heartbeat stopped."""
+
+    engine_id: EngineId
+    incarnation: Incarnation
+    reason: str
+    at_ms: float

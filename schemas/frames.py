@@ -1,0 +1,47 @@
+"""What streams to the inbox of the client that submitted a call: accepted, chunks, one finished or failed."""
+
+from typing import Any
+
+from autellix.schemas.base import ErrorBody, Message
+from autellix.schemas.events import CallFinished
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
+
+
+class Accepted(Message, tag="accepted", kw_only=True):
+    """The call is in the pipeline under these ids."""
+
+    call_id: CallId
+    program_id: ProgramId
+    thread_id: ThreadId
+
+
+class Chunk(Message, tag="chunk", kw_only=True):
+    """Part of a streamed answer: the objects that one engine step brought."""
+
+    call_id: CallId
+    seq: int
+    """1, 2, 3, ... without gaps."""
+    data: list[Any]
+    """OpenAI chunk objects, in order."""
+
+
+class Finished(Message, tag="finished", kw_only=True):
+    """The last frame of an answered call."""
+
+    call_id: CallId
+    seq: int
+    """One more than the last chunk's."""
+    call: CallFinished
+    response: Any = None
+    """The OpenAI response; None when it was streamed."""
+
+
+class Failed(Message, tag="failed", kw_only=True):
+    """The last frame of a call that failed, and the answer to any request that could not be served."""
+
+    status: int
+    error: ErrorBody
+    call_id: CallId | None = None
+    retry_after_s: float | None = None
+    retry_safe: bool = False
+    """Nothing was executed: the same call may be sent again."""

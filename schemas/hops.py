@@ -1,0 +1,58 @@
+"""The call on its way to an engine, each hop adding one fact. Internal: no promise to outsiders."""
+
+import msgspec
+from autellix.schemas.base import Message
+from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId, ThreadId
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One validated LLM call on its way to an engine."""
+
+    call_id: CallId
+    program_id: ProgramId
+    thread_id: ThreadId
+    parents: tuple[CallId, ...] = ()
+    api: str
+    model: str
+    body: bytes
+    """The OpenAI request as JSON text."""
+    stream: bool
+    reply_to: str
+    """The client's inbox."""
+    reply_json: bool = False
+    """The client spoke JSON and is answered in JSON."""
+    arrival_at_ms: float
+    deadline_at_ms: float | None = None
+
+
+class ProgramFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process table knows of a program when a call of it arrives."""
+
+    service_ms: float = 0.0
+    critical_path_ms: float = 0.0
+    waiting_ms: float = 0.0
+    home_engine: EngineId | None = None
+    prompt_tokens_estimate: int = 0
+
+
+class SubmittedCall(Message, tag="submitted_call", kw_only=True):
+    """Session manager to process table."""
+
+    call: Call
+
+
+class AdmittedCall(Message, tag="admitted_call", kw_only=True):
+    """Process table to load balancer."""
+
+    call: Call
+    program: ProgramFacts
+
+
+class RoutedCall(Message, tag="routed_call", kw_only=True):
+    """Load balancer to one engine worker."""
+
+    call: Call
+    program: ProgramFacts
+    engine_id: EngineId
+    incarnation: Incarnation
+    reason: str

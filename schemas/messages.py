@@ -1,0 +1,124 @@
+"""Every message of the pipeline: requests, answers, hops, frames and events.
+
+A message is a map tagged by its `type`. Times named `*_at_ms` are wall-clock milliseconds since the epoch; durations
+end in `_ms`. Optional parts are present with their default, so that a plain reader never meets a missing key.
+"""
+
+from autellix.schemas.base import (
+    ErrorBody,
+    Message,
+)
+from autellix.schemas.events import (
+    CallAdmitted,
+    CallCancelled,
+    CallEnded,
+    CallEvent,
+    CallFailed,
+    CallFinished,
+    CallRouted,
+    CallStarted,
+    CallSubmitted,
+    EngineDown,
+    EngineLoad,
+    EngineUp,
+    ProgramEnded,
+    ProgramExpired,
+    ProgramStarted,
+)
+from autellix.schemas.frames import (
+    Accepted,
+    Chunk,
+    Failed,
+    Finished,
+)
+from autellix.schemas.hops import (
+    AdmittedCall,
+    Call,
+    ProgramFacts,
+    RoutedCall,
+    SubmittedCall,
+)
+from autellix.schemas.requests import (
+    CancelAccepted,
+    CancelCalls,
+    ControlEngine,
+    EndSession,
+    GetProgram,
+    ListEngines,
+    ListPrograms,
+    SessionEnded,
+    SessionStarted,
+    SessionTouched,
+    StartSession,
+    SubmitCall,
+    TouchSession,
+)
+from autellix.schemas.table import (
+    EngineList,
+    ProgramList,
+    ProgramRecord,
+    ThreadRecord,
+)
+
+ProgramEvent = ProgramStarted | ProgramEnded | ProgramExpired
+CallEnd = CallFinished | CallFailed | CallCancelled
+AnyCallEvent = CallSubmitted | CallAdmitted | CallRouted | CallStarted | CallEnd
+EngineEvent = EngineUp | EngineLoad | EngineDown
+Event = ProgramEvent | AnyCallEvent | EngineEvent
+Frame = Accepted | Chunk | Finished | Failed
+SessionAnswer = SessionStarted | SessionTouched | SessionEnded | CancelAccepted | Failed
+TableAnswer = ProgramList | ProgramRecord | EngineList | EngineLoad | Failed
+
+__all__ = [
+    "Accepted",
+    "AdmittedCall",
+    "AnyCallEvent",
+    "Call",
+    "CallAdmitted",
+    "CallCancelled",
+    "CallEnd",
+    "CallEnded",
+    "CallEvent",
+    "CallFailed",
+    "CallFinished",
+    "CallRouted",
+    "CallStarted",
+    "CallSubmitted",
+    "CancelAccepted",
+    "CancelCalls",
+    "Chunk",
+    "ControlEngine",
+    "EndSession",
+    "EngineDown",
+    "EngineEvent",
+    "EngineList",
+    "EngineLoad",
+    "EngineUp",
+    "ErrorBody",
+    "Event",
+    "Failed",
+    "Finished",
+    "Frame",
+    "GetProgram",
+    "ListEngines",
+    "ListPrograms",
+    "Message",
+    "ProgramEnded",
+    "ProgramEvent",
+    "ProgramExpired",
+    "ProgramFacts",
+    "ProgramList",
+    "ProgramRecord",
+    "ProgramStarted",
+    "RoutedCall",
+    "SessionAnswer",
+    "SessionEnded",
+    "SessionStarted",
+    "SessionTouched",
+    "StartSession",
+    "SubmitCall",
+    "SubmittedCall",
+    "TableAnswer",
+    "ThreadRecord",
+    "TouchSession",
+]

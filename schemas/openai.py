@@ -1,0 +1,141 @@
+"""What of an OpenAI request is checked before it comes near an engine.
+
+The structs are the rules: a field has a type and a range, null means absent, unknown fields pass (vLLM has many).
+Anything a struct refuses becomes one 400 that names the field. The bounds protect the engine that all programs share;
+the model's own limits (context, vocabulary) are the engine's to check.
+"""
+
+import re
+from typing import Annotated, Any
+
+import msgspec
+from autellix.schemas.base import ErrorBody
+from msgspec import Meta, Struct
+
+MAX_N = 16
+MAX_STOPS = 16
+
+Text = Annotated[str, Meta(max_length=256)]
+Unit = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Stop = Annotated[str, Meta(min_length=1, max_length=1024)]
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Scalar = str | int | float | list[str | int | float]
+
+
+class Sampling(Struct, kw_only=True):
+    """The fields that every generating API shares."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    stream: bool | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_N)] | None = None
+    max_tokens: Tokens | None = None
+    max_completion_tokens: Tokens | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Unit | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: Stop | Annotated[list[Stop], Meta(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=256)] | None = None
+    logit_bias: Annotated[dict[str, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=1024)] | None = None
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    user: Text | None = None
+    session_id: Text | None = None
+    vllm_xargs: dict[str, Scalar] | None = None
+
+
+class ChatMessage(Struct, kw_only=True):
+    """One turn: its role must be there, the rest is the chat template's."""
+
+    role: Annotated[str, Meta(min_length=1, max_length=64)]
+    content: str | list[Any] | None = None
+
+
+class ChatRequest(Sampling, kw_only=True):
+    """`POST /v1/chat/completions`."""
+
+    messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=16384)]
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None = None
+
+
+Prompt = Annotated[str, Meta(min_length=1)]
+
+
+class CompletionRequest(Sampling, kw_only=True):
+    """`POST /v1/completions`."""
+
+    prompt: Prompt | Annotated[list[Any], Meta(min_length=1, max_length=2**20)]
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_N)] | None = None
+
+
+APIS: dict[str, type[Sampling]] = {
+    "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+}
+
+
+class InvalidRequestError(ValueError):
+    """The request is refused; `status` and `body` are the answer."""
+
+    def __init__(self, status: int, body: ErrorBody) -> None:
+        super().__init__(body.message)
+        self.status = status
+        self.body = body
+
+
+def invalid(
+    message: str, *, param: str | None = None, code: str | None = None, status: int = 400
+) -> InvalidRequestError:
+    """Return the error that refuses a request in the OpenAI shape."""
+    kind = "invalid_request_error" if status < 404 or status == 413 else "not_found_error"
+    return InvalidRequestError(status, ErrorBody(message=message, type=kind, param=param, code=code))
+
+
+def check(api: str, body: dict[str, Any]) -> tuple[Sampling, bytes]:
+    """Return the request's checked fields and its JSON text.
+
+    Raises:
+        InvalidRequestError: 404 for an unknown API, 400 for a body that breaks a rule or has no JSON form.
+    """
+    rules = APIS.get(api)
+    if rules is None:
+        raise invalid(f"Unknown API: {api[:80]!r}. Known: {', '.join(APIS)}.", code="unknown_api", status=404)
+    try:
+        text = msgspec.json.encode(body)
+        request = msgspec.json.decode(text, type=rules)
+        _check_prompt(request)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error), param=_param(str(error))) from error
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise invalid(f"The body has no JSON form: {error}") from error
+    return request, text
+
+
+def _check_prompt(request: Sampling) -> None:
+    """Refuse an empty prompt inside a batch: each would reach the engine as a request of its own."""
+    if (
+        isinstance(request, CompletionRequest)
+        and isinstance(request.prompt, list)
+        and not all(_is_prompt(request.prompt))
+    ):
+        raise msgspec.ValidationError("Expected non-empty prompts - at `$.prompt[...]`")
+
+
+def _is_prompt(prompts: list[Any]) -> list[bool]:
+    return [type(p) is int or (isinstance(p, (str, list)) and len(p) > 0) for p in prompts]
+
+
+def _param(text: str) -> str | None:
+    """Return the outermost field that a msgspec error names: `messages` for ``at `$.messages[0].role` ``."""
+    missing = re.search(r"missing required field `(\w+)`$", text)
+    found = missing or re.search(r"at `\$\.(\w+)", text)
+    return found[1] if found else None

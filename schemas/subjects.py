@@ -1,0 +1,59 @@
+"""Every NATS subject, spelled once. All but `autellix.internal.>` are a public contract."""
+
+import re
+from typing import Final
+
+from autellix.schemas.ids import EngineId
+
+SESSIONS_START: Final = "autellix.sessions.start"
+SESSIONS_TOUCH: Final = "autellix.sessions.touch"
+SESSIONS_END: Final = "autellix.sessions.end"
+
+CALLS_SUBMIT: Final = "autellix.calls.submit"
+CALLS_CANCEL: Final = "autellix.calls.cancel"
+
+PROGRAMS_LIST: Final = "autellix.programs.list"
+PROGRAMS_GET: Final = "autellix.programs.get"
+
+ENGINES_LIST: Final = "autellix.engines.list"
+
+EVENTS: Final = "autellix.events.>"
+PROGRAM_EVENTS: Final = "autellix.events.program.*"
+CALL_EVENTS: Final = "autellix.events.call.*"
+ENGINE_EVENTS: Final = "autellix.events.engine.*"
+
+EVENT_STREAM: Final = "AUTELLIX_EVENTS"
+"""The JetStream stream that keeps every event but `engine.load`."""
+KEPT_EVENTS: Final = (PROGRAM_EVENTS, CALL_EVENTS, "autellix.events.engine.up", "autellix.events.engine.down")
+
+CALL_SUBMITTED: Final = "autellix.internal.calls.submitted"
+CALL_ADMITTED: Final = "autellix.internal.calls.admitted"
+CALL_CANCEL: Final = "autellix.internal.calls.cancel"
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def event(tag: str) -> str:
+    """Return the subject of an event, given its message tag, as `call.finished`."""
+    return f"autellix.events.{tag}"
+
+
+def engine_calls(engine_id: EngineId) -> str:
+    """Return the subject on which one engine worker receives its calls."""
+    return f"autellix.internal.engines.{token(engine_id)}.calls"
+
+
+def engine_control(engine_id: EngineId) -> str:
+    """Return the public subject on which one engine worker takes orders."""
+    return f"autellix.engines.{token(engine_id)}.control"
+
+
+def token(text: str) -> str:
+    """Return `text` if it may stand as one token of a subject.
+
+    Raises:
+        ValueError: when it holds anything but letters, digits, `_` and `-`, or is empty or longer than 64 characters.
+    """
+    if not _TOKEN.fullmatch(text):
+        raise ValueError(f"not a valid name (letters, digits, '_' and '-', at most 64): {text[:80]!r}")
+    return text

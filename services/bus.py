@@ -1,0 +1,72 @@
+"""What services need of a message bus. `nats_bus` is the real one, `memory_bus` the one for tests and simulation."""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol
+
+
+class Delivery(NamedTuple):
+    """One message as it arrived."""
+
+    subject: str
+    data: bytes
+    reply: str
+
+
+Handler = Callable[[Delivery], Awaitable[None]]
+
+
+class BusDownError(ConnectionError):
+    """The bus cannot be reached, or was closed."""
+
+
+class PayloadTooLargeError(ValueError):
+    """The message is larger than the bus carries."""
+
+
+class Subscription(Protocol):
+    """An interest in a subject that can be given up."""
+
+    async def unsubscribe(self) -> None:
+        """Stop receiving; what has arrived is still handled."""
+        ...
+
+
+class Bus(Protocol):
+    """Publish and subscribe, at most once, in order from one publisher on one subject.
+
+    Subjects are tokens joined by dots; `*` stands for one token and a last `>` for one or more. Among the subscribers
+    that share a queue group, each message reaches one.
+    """
+
+    max_payload: int
+    """Bytes that one message may hold."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the bus can be reached now."""
+        ...
+
+    async def publish(self, subject: str, data: bytes, *, reply: str = "") -> None:
+        """Send `data` to whoever is subscribed.
+
+        Raises:
+            PayloadTooLargeError: when `data` is larger than `max_payload`; nothing is sent.
+            BusDownError: when the bus is closed.
+        """
+        ...
+
+    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Subscription:
+        """Call `handler` for each message on `subject`, one after the other, in order of arrival."""
+        ...
+
+    def new_inbox(self) -> str:
+        """Return a subject that nobody else uses."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when the bus has taken in all that was published and subscribed before."""
+        ...
+
+    async def close(self) -> None:
+        """Handle what has arrived, send what was published, and disconnect; closing twice is harmless."""
+        ...

@@ -1,0 +1,177 @@
+"""The settings of every service, from one `autellix.toml`.
+
+A table a service; unknown keys are refused, since a misspelt key that is silently ignored costs a night. Single values
+can be set on the command line with `--set table.key=value`.
+"""
+
+import argparse
+import os
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Positive = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every table is: frozen, and strict about its keys."""
+
+
+class NatsSettings(Settings, kw_only=True):
+    """`[nats]`."""
+
+    url: str = "nats://127.0.0.1:4222"
+
+
+class LogSettings(Settings, kw_only=True):
+    """`[log]`."""
+
+    level: str = "info"
+
+
+class SessionManagerSettings(Settings, kw_only=True):
+    """`[session_manager]`."""
+
+    ttl_s: Positive = 600.0
+    """Idle time after which a program expires."""
+    ttl_max_s: Positive = 86_400.0
+    programs_max: Count = 100_000
+    """Live programs; beyond it a start is refused with status 503."""
+    body_bytes_max: Count = 4 * 2**20
+    """Bytes of a request's JSON text; beyond it the call is refused with status 413."""
+
+
+class ProcessTableSettings(Settings, kw_only=True):
+    """`[process_table]`."""
+
+    ended_kept: Count = 1000
+    """Ended programs that stay visible; the oldest go first."""
+    events_max_bytes: Count = 256 * 2**20
+    """Size of the event stream kept by JetStream."""
+    events_max_age_s: Positive = 86_400.0
+
+
+class LoadBalancerSettings(Settings, kw_only=True):
+    """`[load_balancer]`."""
+
+    policy: str = "autellix"
+    """`autellix` (paper Algorithm 2), `least_used` or `round_robin`."""
+    short_prompt_tokens: Count = 2048
+    """Prompts up to this length go to the least used engine (paper section 4.3)."""
+    engine_silence_s: Positive = 5.0
+    """Without a heartbeat for this long an engine leaves the rotation."""
+
+
+class EngineWorkerSettings(Settings, kw_only=True):
+    """`[engine_worker]`."""
+
+    engine_id: str = "engine-0"
+    model: str = "smollm2-135m-instruct"
+    """`smollm2-135m-instruct`, `tiny` (random weights), or anything vLLM loads by that name."""
+    backend: str = "vllm"
+    """`vllm`, or `simulated`: answers at once, for load tests of the pipeline."""
+    policy: str = "atlas"
+    """`fcfs`, `mlfq`, `plas` or `atlas`."""
+    queues: Annotated[int, Meta(ge=1, le=64)] = 12
+    first_quantum_ms: Positive = 100.0
+    """Quantum of the best queue; each next queue's is twice as long."""
+    beta: Positive = 8.0
+    """Waited time over attained service at which a call is promoted (paper section 4.2.2)."""
+    policy_interval_steps: Count = 1
+    slots: Count = 16
+    """Calls in the running batch: vLLM's `max_num_seqs`."""
+    heartbeat_s: Positive = 1.0
+    drain_s: Positive = 30.0
+    """How long calls may finish after SIGTERM; below systemd's TimeoutStopSec."""
+    kv_cache_gib: Positive = 1.0
+    """KV cache on a CPU machine; on a GPU vLLM measures what is free."""
+    max_model_len: Count | None = None
+    vllm_args: list[str] = msgspec.field(default_factory=list)
+    """Further arguments, as `vllm serve` takes them."""
+
+
+class HttpSettings(Settings, kw_only=True):
+    """Where a service answers HTTP."""
+
+    host: str = "127.0.0.1"
+    port: Port
+
+
+class MetricsSettings(HttpSettings, kw_only=True):
+    """`[metrics]`."""
+
+    port: Port = 9464
+
+
+class GatewaySettings(HttpSettings, kw_only=True):
+    """`[gateway]`."""
+
+    port: Port = 8000
+    body_bytes_max: Count = 4 * 2**20
+    heartbeat_s: Positive = 10.0
+    """Silence on an event stream after which a comment line is sent, so that proxies do not cut it."""
+    first_frame_s: Positive = 10.0
+    """How long the pipeline may take to accept a call before the answer is 503."""
+
+
+class Config(Settings, kw_only=True):
+    """All of `autellix.toml`."""
+
+    nats: NatsSettings = NatsSettings()
+    log: LogSettings = LogSettings()
+    session_manager: SessionManagerSettings = SessionManagerSettings()
+    process_table: ProcessTableSettings = ProcessTableSettings()
+    load_balancer: LoadBalancerSettings = LoadBalancerSettings()
+    engine_worker: EngineWorkerSettings = EngineWorkerSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    gateway: GatewaySettings = GatewaySettings()
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the text says where."""
+
+
+def load(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+    """Return the settings of the file at `path` (none: the defaults) with `table.key=value` overrides applied.
+
+    Raises:
+        ConfigError: for a file that is no TOML, an unknown key, or a value of the wrong type or range.
+    """
+    try:
+        tree = tomllib.loads(path.read_text()) if path else {}
+        for override in overrides:
+            _apply(tree, override)
+        return msgspec.convert(tree, Config)
+    except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{path or 'configuration'}: {error}") from error
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    """Set one value in the tree; text that is no TOML value is taken as a string."""
+    name, equals, text = override.partition("=")
+    table, dot, key = name.partition(".")
+    if not (equals and dot):
+        raise ConfigError(f"expected table.key=value, got {override!r}")
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    tree.setdefault(table, {})[key] = value
+
+
+def from_command_line(argv: Sequence[str] | None = None) -> Config:
+    """Return the settings that a service's command line asks for; a wrong one ends the process with status 2."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--config", type=Path, default=os.environ.get("AUTELLIX_CONFIG") or None)
+    parser.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", dest="overrides")
+    args = parser.parse_args(argv)
+    try:
+        return load(args.config and Path(args.config), args.overrides)
+    except ConfigError as error:
+        parser.error(str(error))

@@ -1,0 +1,56 @@
+"""What a service's core is: decisions without I/O.
+
+A core is told what happened and answers with what to publish. Time is an argument and so is chance; it never waits,
+never publishes and never asks another service. The same core runs on NATS, in memory, and in virtual time.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from autellix.schemas.base import Message
+
+
+class Reply(NamedTuple):
+    """Where the answer to a request goes, and in which encoding."""
+
+    subject: str
+    as_json: bool = False
+
+
+class Out(NamedTuple):
+    """One message to publish."""
+
+    subject: str
+    message: Message
+    as_json: bool = False
+
+
+class Core(Protocol):
+    """A service's decisions."""
+
+    def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
+        """Take in one message and return what to publish, in order.
+
+        Args:
+            message: A decoded, valid message of a subject that the service subscribes to.
+            now_ms: Wall-clock milliseconds.
+            reply: Where to answer, if the sender waits for an answer.
+        """
+        ...
+
+    def tick(self, now_ms: float) -> Iterable[Out]:
+        """Let time pass: return what is due at `now_ms`."""
+        ...
+
+
+class Chance(Protocol):
+    """The source of randomness that is handed to a core; `random.Random` is one."""
+
+    def choice(self, seq: list[str], /) -> str:
+        """Return one element, each as likely as the others."""
+        ...
+
+
+def answer(reply: Reply | None, message: Message) -> list[Out]:
+    """Return the answer to a request, or nothing when nobody waits for one."""
+    return [Out(reply.subject, message, reply.as_json)] if reply else []

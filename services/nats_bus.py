@@ -1,0 +1,117 @@
+"""The bus on a real NATS server. Reconnects for ever; a service that loses NATS waits and says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import nats
+import structlog
+from autellix.services.bus import BusDownError, Delivery, Handler, PayloadTooLargeError, Subscription
+from nats.errors import ConnectionClosedError, MaxPayloadError, OutboundBufferLimitError
+from nats.js.errors import BadRequestError
+from nats.micro import add_service
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+log = structlog.get_logger()
+
+RECONNECT_WAIT_S = 0.5
+
+
+class NatsBus:
+    """One connection to NATS."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes that one message may hold, as the server says."""
+        return int(self._client.max_payload)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the server can be reached now."""
+        return bool(self._client.is_connected)
+
+    async def publish(self, subject: str, data: bytes, *, reply: str = "") -> None:
+        """Send `data`; while the connection is away it is kept, up to a bound."""
+        try:
+            await self._client.publish(subject, data, reply=reply)
+        except MaxPayloadError as error:
+            raise PayloadTooLargeError(f"{len(data)} bytes, limit {self.max_payload}") from error
+        except (ConnectionClosedError, OutboundBufferLimitError) as error:
+            raise BusDownError(str(error)) from error
+
+    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Subscription:
+        """Call `handler` for each message on `subject`, in order of arrival."""
+
+        async def hand_over(msg: Msg) -> None:
+            await handler(Delivery(msg.subject, msg.data, msg.reply))
+
+        subscription: Subscription = await self._client.subscribe(subject, queue=queue, cb=hand_over)
+        return subscription
+
+    def new_inbox(self) -> str:
+        """Return a subject that nobody else uses."""
+        return str(self._client.new_inbox())
+
+    async def flush(self) -> None:
+        """Return when the server has taken in all that was sent before."""
+        await self._client.flush()
+
+    async def announce(self, service: str, version: str) -> None:
+        """Answer PING, INFO and STATS as a NATS micro service, so that `nats micro ls` shows this process."""
+        await add_service(self._client, name=service, version=version)
+
+    async def keep(self, stream: str, subjects: tuple[str, ...], *, max_bytes: int, max_age_s: float) -> None:
+        """Have JetStream keep what is published on `subjects`, bounded by size and age."""
+        jetstream = self._client.jetstream()
+        config: dict[str, Any] = {
+            "name": stream,
+            "subjects": list(subjects),
+            "max_bytes": max_bytes,
+            "max_age": max_age_s,
+            "discard": "old",
+        }
+        try:
+            await jetstream.add_stream(**config)
+        except BadRequestError:  # it exists with other bounds
+            await jetstream.update_stream(**config)
+
+    async def close(self) -> None:
+        """Handle what has arrived, send what was published, and disconnect."""
+        if self._client.is_closed:
+            return
+        try:
+            await self._client.drain()
+        except nats.errors.Error as error:  # not connected: there is nobody to say goodbye to
+            log.warning("closed without drain", error=repr(error))
+            await self._client.close()
+
+
+async def connect(url: str, *, name: str) -> NatsBus:
+    """Return a connection to the server at `url`, waiting for it as long as it takes."""
+
+    async def on_error(error: Exception) -> None:
+        log.warning("nats", error=repr(error)[:500])
+
+    async def on_disconnect() -> None:
+        log.warning("nats disconnected")
+
+    async def on_reconnect() -> None:
+        log.info("nats reconnected")
+
+    client = await nats.connect(
+        url,
+        name=name,
+        error_cb=on_error,
+        disconnected_cb=on_disconnect,
+        reconnected_cb=on_reconnect,
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=RECONNECT_WAIT_S,
+        drain_timeout=10,
+    )
+    return NatsBus(client)

@@ -1,0 +1,193 @@
+"""Gives a pure core a bus, a clock, logs and a life.
+
+`CoreRunner` hangs one core on one bus. `run_process` is the life of every service process: wait for NATS, start, say
+ready, work until SIGTERM, drain, leave.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+from autellix.schemas.base import ErrorBody, Message
+from autellix.schemas.codec import Decoder, MalformedMessageError, encode, is_json
+from autellix.schemas.messages import Failed
+from autellix.services import logs, notify
+from autellix.services.bus import Bus, BusDownError, Delivery, PayloadTooLargeError, Subscription
+from autellix.services.core import Core, Out, Reply
+from autellix.services.nats_bus import NatsBus, connect
+
+log = structlog.get_logger()
+
+VERSION = "0.1.0"
+
+
+def wall_ms() -> float:
+    """Return the wall clock, in milliseconds."""
+    return time.time() * 1000
+
+
+@dataclass(frozen=True)
+class Listen:
+    """One subscription of a service."""
+
+    subject: str
+    decoder: Decoder[Any]
+    queue: str = ""
+    """The queue group: of its members one hears a message. Empty: every instance hears it."""
+
+
+class CoreRunner:
+    """One core on one bus, `async with`: entering subscribes, leaving unsubscribes."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        core: Core,
+        listens: Iterable[Listen],
+        *,
+        now_ms: Callable[[], float] = wall_ms,
+        tick_s: float = 0.5,
+    ) -> None:
+        self._bus = bus
+        self._core = core
+        self._listens = tuple(listens)
+        self._now_ms = now_ms
+        self._tick_s = tick_s
+        self._subscriptions: list[Subscription] = []
+        self._ticker: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Subscribe to everything the service listens to; on return the bus knows."""
+        for listen in self._listens:
+            subscription = await self._bus.subscribe(listen.subject, self._handler(listen), queue=listen.queue)
+            self._subscriptions.append(subscription)
+        await self._bus.flush()
+        self._ticker = asyncio.create_task(self._tick_forever())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Take nothing new; what has arrived is still handled when the bus drains."""
+        if self._ticker:
+            self._ticker.cancel()
+        for subscription in self._subscriptions:
+            await subscription.unsubscribe()
+        await self.publish(self._core.tick(self._now_ms()))
+
+    def _handler(self, listen: Listen) -> Callable[[Delivery], Any]:
+        async def on_delivery(delivery: Delivery) -> None:
+            reply = Reply(delivery.reply, is_json(delivery.data)) if delivery.reply else None
+            try:
+                message = listen.decoder.decode(delivery.data)
+            except MalformedMessageError as error:
+                log.warning("malformed message", subject=delivery.subject, error=str(error))
+                await self.refuse(reply, 400, str(error), "invalid_request_error")
+                return
+            try:
+                await self.publish(self._core.handle(message, self._now_ms(), reply))
+            except Exception as error:
+                log.exception("message failed", subject=delivery.subject, kind=type(message).__name__)
+                await self.refuse(reply, 500, f"internal error: {type(error).__name__}", "server_error")
+
+        return on_delivery
+
+    async def refuse(self, reply: Reply | None, status: int, text: str, kind: str) -> None:
+        """Answer a request that could not be handled."""
+        if reply:
+            failed = Failed(status=status, error=ErrorBody(message=text[:1000], type=kind))
+            await self.publish([Out(reply.subject, failed, reply.as_json)])
+
+    async def publish(self, outs: Iterable[Out]) -> None:
+        """Publish what a core decided, in order."""
+        for out in outs:
+            await publish(self._bus, out)
+
+    async def _tick_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._tick_s)
+            try:
+                await self.publish(self._core.tick(self._now_ms()))
+            except Exception:
+                log.exception("tick failed")
+
+
+async def publish(bus: Bus, out: Out) -> None:
+    """Publish one message; what cannot be carried is logged, since nobody is left to be told."""
+    try:
+        await bus.publish(out.subject, encode(out.message, as_json=out.as_json))
+    except (ValueError, PayloadTooLargeError, BusDownError) as error:
+        log.error("not published", subject=out.subject, kind=type(out.message).__name__, error=str(error))  # noqa: TRY400
+
+
+def ids_of(message: Message) -> dict[str, str]:
+    """Return the ids that a message names, to be bound to log lines."""
+    source = getattr(message, "call", message)
+    names = ("program_id", "call_id", "engine_id")
+    found = {name: getattr(source, name, None) or getattr(message, name, None) for name in names}
+    return {name: value for name, value in found.items() if value}
+
+
+Application = Callable[[Bus], AbstractAsyncContextManager[Any]]
+
+
+class StopSignal:
+    """SIGTERM or SIGINT, waited for; entering installs the handlers."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        """Catch the signals."""
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, self.event.set)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Give the signals back."""
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(name)
+
+
+async def _connect_or_stop(url: str, name: str, stop: asyncio.Event) -> NatsBus | None:
+    """Wait for NATS, or for the order to stop."""
+    connecting = asyncio.create_task(connect(url, name=name))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({connecting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if connecting.done():
+        return await connecting
+    connecting.cancel()
+    return None
+
+
+async def live(name: str, nats_url: str, application: Application) -> None:
+    """Live the life of a service process until it is told to stop."""
+    with StopSignal() as stop:
+        log.info("waiting for nats", url=nats_url)
+        bus = await _connect_or_stop(nats_url, name, stop.event)
+        if bus is None:
+            return
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(bus.close)
+            await stack.enter_async_context(application(bus))
+            await bus.announce(f"autellix-{name}", VERSION)
+            await bus.flush()
+            notify.notify("READY=1")
+            log.info("ready")
+            await stop.event.wait()
+            notify.notify("STOPPING=1")
+            log.info("draining")
+    log.info("stopped")
+
+
+def run_process(name: str, nats_url: str, log_level: str, application: Application) -> None:
+    """Run a service process and return when it has drained."""
+    logs.setup(name, log_level)
+    asyncio.run(live(name, nats_url, application))
