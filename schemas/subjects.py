@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from autellix.schemas.ids import EngineId
+from autellix.schemas.messages import Event
 
 SESSIONS_START: Final = "autellix.sessions.start"
 SESSIONS_TOUCH: Final = "autellix.sessions.touch"
@@ -20,6 +21,8 @@ ENGINES_LIST: Final = "autellix.engines.list"
 EVENTS: Final = "autellix.events.>"
 PROGRAM_EVENTS: Final = "autellix.events.program.*"
 CALL_EVENTS: Final = "autellix.events.call.*"
+CALL_ENDS: Final = ("autellix.events.call.finished", "autellix.events.call.failed", "autellix.events.call.cancelled")
+CALL_ROUTED_EVENT: Final = "autellix.events.call.routed"
 ENGINE_EVENTS: Final = "autellix.events.engine.*"
 
 EVENT_STREAM: Final = "AUTELLIX_EVENTS"
@@ -33,9 +36,9 @@ CALL_CANCEL: Final = "autellix.internal.calls.cancel"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def event(tag: str) -> str:
-    """Return the subject of an event, given its message tag, as `call.finished`."""
-    return f"autellix.events.{tag}"
+def event(message: Event) -> str:
+    """Return the subject on which an event is published: its message tag says it."""
+    return f"autellix.events.{message.__struct_config__.tag}"
 
 
 def engine_calls(engine_id: EngineId) -> str:

@@ -38,12 +38,19 @@ class Bus(Protocol):
     that share a queue group, each message reaches one.
     """
 
-    max_payload: int
-    """Bytes that one message may hold."""
+    @property
+    def max_payload(self) -> int:
+        """Bytes that one message may hold."""
+        ...
 
     @property
     def connected(self) -> bool:
         """Whether the bus can be reached now."""
+        ...
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was lost and came back; what was sent to us in between is gone."""
         ...
 
     async def publish(self, subject: str, data: bytes, *, reply: str = "") -> None:

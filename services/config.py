@@ -9,7 +9,7 @@ import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -32,7 +32,7 @@ class NatsSettings(Settings, kw_only=True):
 class LogSettings(Settings, kw_only=True):
     """`[log]`."""
 
-    level: str = "info"
+    level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class SessionManagerSettings(Settings, kw_only=True):
@@ -41,6 +41,8 @@ class SessionManagerSettings(Settings, kw_only=True):
     ttl_s: Positive = 600.0
     """Idle time after which a program expires."""
     ttl_max_s: Positive = 86_400.0
+    secret: str = ""
+    """Key from which the ids of client-named sessions are derived; empty: a new one each start. Instances share one."""
     programs_max: Count = 100_000
     """Live programs; beyond it a start is refused with status 503."""
     body_bytes_max: Count = 4 * 2**20
@@ -60,8 +62,8 @@ class ProcessTableSettings(Settings, kw_only=True):
 class LoadBalancerSettings(Settings, kw_only=True):
     """`[load_balancer]`."""
 
-    policy: str = "autellix"
-    """`autellix` (paper Algorithm 2), `least_used` or `round_robin`."""
+    policy: Literal["autellix", "least_used", "round_robin"] = "autellix"
+    """`autellix` is paper Algorithm 2."""
     short_prompt_tokens: Count = 2048
     """Prompts up to this length go to the least used engine (paper section 4.3)."""
     engine_silence_s: Positive = 5.0
@@ -74,10 +76,9 @@ class EngineWorkerSettings(Settings, kw_only=True):
     engine_id: str = "engine-0"
     model: str = "smollm2-135m-instruct"
     """`smollm2-135m-instruct`, `tiny` (random weights), or anything vLLM loads by that name."""
-    backend: str = "vllm"
+    backend: Literal["vllm", "simulated"] = "vllm"
     """`vllm`, or `simulated`: answers at once, for load tests of the pipeline."""
-    policy: str = "atlas"
-    """`fcfs`, `mlfq`, `plas` or `atlas`."""
+    policy: Literal["fcfs", "mlfq", "plas", "atlas"] = "atlas"
     queues: Annotated[int, Meta(ge=1, le=64)] = 12
     first_quantum_ms: Positive = 100.0
     """Quantum of the best queue; each next queue's is twice as long."""
@@ -89,7 +90,7 @@ class EngineWorkerSettings(Settings, kw_only=True):
     heartbeat_s: Positive = 1.0
     drain_s: Positive = 30.0
     """How long calls may finish after SIGTERM; below systemd's TimeoutStopSec."""
-    kv_cache_gib: Positive = 1.0
+    kv_cache_gib: Count = 1
     """KV cache on a CPU machine; on a GPU vLLM measures what is free."""
     max_model_len: Count | None = None
     vllm_args: list[str] = msgspec.field(default_factory=list)
@@ -118,6 +119,8 @@ class GatewaySettings(HttpSettings, kw_only=True):
     """Silence on an event stream after which a comment line is sent, so that proxies do not cut it."""
     first_frame_s: Positive = 10.0
     """How long the pipeline may take to accept a call before the answer is 503."""
+    drain_s: Positive = 25.0
+    """How long calls may finish after SIGTERM before they end with an error; below systemd's TimeoutStopSec."""
 
 
 class Config(Settings, kw_only=True):

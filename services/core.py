@@ -7,7 +7,9 @@ never publishes and never asks another service. The same core runs on NATS, in m
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from autellix.schemas import subjects
 from autellix.schemas.base import Message
+from autellix.schemas.messages import Event
 
 
 class Reply(NamedTuple):
@@ -54,3 +56,8 @@ class Chance(Protocol):
 def answer(reply: Reply | None, message: Message) -> list[Out]:
     """Return the answer to a request, or nothing when nobody waits for one."""
     return [Out(reply.subject, message, reply.as_json)] if reply else []
+
+
+def announce(event: Event) -> Out:
+    """Return the publication of an event on its subject."""
+    return Out(subjects.event(event), event)

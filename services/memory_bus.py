@@ -76,6 +76,7 @@ class MemoryBus:
 
     def __init__(self, hub: MemoryHub, *, max_payload: int = 8 * 2**20) -> None:
         self.max_payload = max_payload
+        self.reconnects = 0
         self._hub = hub
         self._own: list[MemorySubscription] = []
         self._open = True

@@ -36,6 +36,11 @@ class NatsBus:
         """Whether the server can be reached now."""
         return bool(self._client.is_connected)
 
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was lost and came back; what was sent to us in between is gone."""
+        return int(self._client.stats["reconnects"])
+
     async def publish(self, subject: str, data: bytes, *, reply: str = "") -> None:
         """Send `data`; while the connection is away it is kept, up to a bound."""
         try:

@@ -5,11 +5,12 @@ ready, work until SIGTERM, drain, leave.
 """
 
 import asyncio
+import itertools
 import signal
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ from autellix.schemas.base import ErrorBody, Message
 from autellix.schemas.codec import Decoder, MalformedMessageError, encode, is_json
 from autellix.schemas.messages import Failed
 from autellix.services import logs, notify
-from autellix.services.bus import Bus, BusDownError, Delivery, PayloadTooLargeError, Subscription
+from autellix.services.bus import Bus, BusDownError, Delivery, Handler, PayloadTooLargeError, Subscription
 from autellix.services.core import Core, Out, Reply
 from autellix.services.nats_bus import NatsBus, connect
 
@@ -40,10 +41,27 @@ class Listen:
     decoder: Decoder[Any]
     queue: str = ""
     """The queue group: of its members one hears a message. Empty: every instance hears it."""
+    answered: bool = False
+    """A request: without a reply subject there is nobody to answer, and it is dropped."""
+
+
+@dataclass(order=True)
+class Waiting:
+    """A delivery that waits for its turn."""
+
+    rank: int
+    number: int
+    listen: Listen = field(compare=False)
+    delivery: Delivery = field(compare=False)
 
 
 class CoreRunner:
-    """One core on one bus, `async with`: entering subscribes, leaving unsubscribes."""
+    """One core on one bus, `async with`: entering subscribes, leaving drains.
+
+    One task hands deliveries to the core, those of earlier `listens` first. Between subscriptions NATS keeps no order;
+    with the events listed before the requests, a client that answers a finished call at once with its next one finds
+    the finished call counted.
+    """
 
     def __init__(
         self,
@@ -60,41 +78,58 @@ class CoreRunner:
         self._now_ms = now_ms
         self._tick_s = tick_s
         self._subscriptions: list[Subscription] = []
-        self._ticker: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._waiting: asyncio.PriorityQueue[Waiting] = asyncio.PriorityQueue()
+        self._numbers = itertools.count()
 
     async def __aenter__(self) -> Self:
         """Subscribe to everything the service listens to; on return the bus knows."""
-        for listen in self._listens:
-            subscription = await self._bus.subscribe(listen.subject, self._handler(listen), queue=listen.queue)
-            self._subscriptions.append(subscription)
+        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._tick_forever())]
+        for rank, listen in enumerate(self._listens):
+            receive = self._receiver(rank, listen)
+            self._subscriptions.append(await self._bus.subscribe(listen.subject, receive, queue=listen.queue))
         await self._bus.flush()
-        self._ticker = asyncio.create_task(self._tick_forever())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Take nothing new; what has arrived is still handled when the bus drains."""
-        if self._ticker:
-            self._ticker.cancel()
+        """Take nothing new, and handle what has arrived."""
         for subscription in self._subscriptions:
             await subscription.unsubscribe()
-        await self.publish(self._core.tick(self._now_ms()))
+        await self._waiting.join()
+        for task in self._tasks:
+            task.cancel()
 
-    def _handler(self, listen: Listen) -> Callable[[Delivery], Any]:
-        async def on_delivery(delivery: Delivery) -> None:
-            reply = Reply(delivery.reply, is_json(delivery.data)) if delivery.reply else None
-            try:
-                message = listen.decoder.decode(delivery.data)
-            except MalformedMessageError as error:
-                log.warning("malformed message", subject=delivery.subject, error=str(error))
-                await self.refuse(reply, 400, str(error), "invalid_request_error")
-                return
-            try:
-                await self.publish(self._core.handle(message, self._now_ms(), reply))
-            except Exception as error:
-                log.exception("message failed", subject=delivery.subject, kind=type(message).__name__)
-                await self.refuse(reply, 500, f"internal error: {type(error).__name__}", "server_error")
+    def _receiver(self, rank: int, listen: Listen) -> Handler:
+        async def receive(delivery: Delivery) -> None:
+            self._waiting.put_nowait(Waiting(rank, next(self._numbers), listen, delivery))
 
-        return on_delivery
+        return receive
+
+    async def _work(self) -> None:
+        while True:
+            next_one = await self._waiting.get()
+            try:
+                await self._handle(next_one.listen, next_one.delivery)
+            finally:
+                self._waiting.task_done()
+
+    async def _handle(self, listen: Listen, delivery: Delivery) -> None:
+        """Hand one delivery to the core; whatever is wrong with it is answered and logged, and ends there."""
+        reply = Reply(delivery.reply, is_json(delivery.data)) if delivery.reply else None
+        if listen.answered and reply is None:
+            log.warning("request without a reply subject", subject=delivery.subject)
+            return
+        try:
+            message = listen.decoder.decode(delivery.data)
+        except MalformedMessageError as error:
+            log.warning("malformed message", subject=delivery.subject, error=str(error))
+            await self.refuse(reply, 400, str(error), "invalid_request_error")
+            return
+        try:
+            await self.publish(self._core.handle(message, self._now_ms(), reply))
+        except Exception as error:
+            log.exception("message failed", subject=delivery.subject, **ids_of(message))
+            await self.refuse(reply, 500, f"internal error: {type(error).__name__}", "server_error")
 
     async def refuse(self, reply: Reply | None, status: int, text: str, kind: str) -> None:
         """Answer a request that could not be handled."""
@@ -132,7 +167,7 @@ def ids_of(message: Message) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-Application = Callable[[Bus], AbstractAsyncContextManager[Any]]
+Application = Callable[[NatsBus], AbstractAsyncContextManager[Any]]
 
 
 class StopSignal:

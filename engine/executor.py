@@ -1,0 +1,103 @@
+"""What an engine worker needs of an engine. `vllm_adapter` is the real one, `simulated` the one for load tests."""
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, NamedTuple, Protocol
+
+from autellix.schemas.base import ErrorBody
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
+from autellix.schemas.messages import ProgramFacts
+
+
+class EngineCall(NamedTuple):
+    """One call as an engine gets it."""
+
+    call_id: CallId
+    program_id: ProgramId
+    thread_id: ThreadId
+    api: str
+    body: dict[str, Any]
+    program: ProgramFacts
+
+
+class Piece(NamedTuple):
+    """Part of a streamed answer: OpenAI chunk objects."""
+
+    data: list[Any]
+
+
+class Answer(NamedTuple):
+    """A whole answer: the OpenAI response, or what ended the stream (None)."""
+
+    response: Any
+
+
+class Refusal(NamedTuple):
+    """The engine's own error answer."""
+
+    status: int
+    error: ErrorBody
+
+
+Output = Piece | Answer | Refusal
+
+
+class Account(NamedTuple):
+    """What the scheduler measured for one call; milliseconds and tokens."""
+
+    service_ms: float = 0.0
+    wait_ms: float = 0.0
+    preemptions: int = 0
+    queues: tuple[int, ...] = ()
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+
+class Load(NamedTuple):
+    """How busy the engine is."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_usage: float = 0.0
+    steps: int = 0
+
+
+class EngineInfo(NamedTuple):
+    """What an engine is; known once it is up."""
+
+    models: tuple[str, ...]
+    policy: str
+    slots: int
+    kv_tokens: int
+    max_model_len: int
+
+
+class EngineGoneError(RuntimeError):
+    """The engine died; nothing more will come of it."""
+
+
+OnStarted = Callable[[CallId, float], None]
+"""Told once a call, when it first runs: its id and how long it waited, milliseconds."""
+
+
+class Executor(Protocol):
+    """One engine, ready for calls."""
+
+    info: EngineInfo
+    on_started: OnStarted
+
+    def run(self, call: EngineCall) -> AsyncGenerator[Output, None]:
+        """Yield the call's pieces, then one answer or refusal; closing the iterator early aborts the call."""
+        ...
+
+    async def account(self, call_id: CallId) -> Account:
+        """Return what the scheduler measured for a call whose `run` is over, aborted ones included; once."""
+        ...
+
+    def load(self) -> Load:
+        """Return how busy the engine is.
+
+        Raises:
+            EngineGoneError: when the engine died.
+        """
+        ...

@@ -1,0 +1,13 @@
+"""Program-level attained service (paper section 4.2.1, Equation 1): the less a program has had, the sooner its call."""
+
+from autellix.schemas.messages import ProgramFacts
+
+
+class Plas:
+    """A call enters at the sum of the service times of its program's completed calls."""
+
+    one_queue = False
+
+    def entry_service_ms(self, program: ProgramFacts) -> float:
+        """Return what the whole program has attained."""
+        return program.service_ms

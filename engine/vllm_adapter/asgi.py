@@ -1,0 +1,131 @@
+"""Calls an ASGI application in-process, as an HTTP server would: vLLM's own OpenAI application, without a socket."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, NamedTuple
+
+from autellix.engine.executor import Answer, Output, Piece, Refusal
+from autellix.schemas.base import ErrorBody
+
+
+class Part(NamedTuple):
+    """A part of an HTTP answer: its status comes first, then bytes."""
+
+    status: int | None
+    body: bytes
+
+
+async def exchange(app: Any, path: str, body: bytes, headers: dict[str, str]) -> AsyncGenerator[Part, None]:
+    """Send one request and yield the answer's parts; closing the iterator early is the client hanging up."""
+    parts: asyncio.Queue[Part | None] = asyncio.Queue()
+    request = iter([{"type": "http.request", "body": body, "more_body": False}])
+    hung_up = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        for message in request:
+            return message
+        await hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            parts.put_nowait(Part(message["status"], b""))
+        elif message["type"] == "http.response.body":
+            parts.put_nowait(Part(None, message.get("body", b"")))
+
+    task = asyncio.create_task(app(_scope(app, path, headers), receive, send))
+    task.add_done_callback(lambda _: parts.put_nowait(None))
+    try:
+        while part := await parts.get():
+            yield part
+        await task  # an application that failed says so here
+    finally:
+        hung_up.set()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _scope(app: Any, path: str, headers: dict[str, str]) -> dict[str, Any]:
+    named = {"content-type": "application/json", **headers}
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in named.items()],
+        "client": ("127.0.0.1", 0),
+        "server": ("127.0.0.1", 0),
+        "app": app,
+        "state": {},
+    }
+
+
+async def outputs(parts: AsyncIterator[Part], *, stream: bool) -> AsyncIterator[Output]:
+    """Turn the parts of an OpenAI answer into pieces and one end."""
+    status, whole, events = 500, b"", EventStream()
+    async for part in parts:
+        if part.status is not None:
+            status = part.status
+        elif stream and status == 200:
+            found = events.feed(part.body)
+            failed = next((event for event in found if isinstance(event, dict) and "error" in event), None)
+            if failed is not None:
+                yield refusal(failed, int_or(failed["error"].get("code"), 500))
+                return
+            if found:
+                yield Piece(found)
+        else:
+            whole += part.body
+    if status == 200:
+        yield Answer(None if stream else json.loads(whole))
+    else:
+        yield refusal(_json_or_none(whole), status)
+
+
+class EventStream:
+    """Cuts server-sent events out of bytes; an event may come in several parts, and several in one."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Any]:
+        """Return the JSON objects of the events that are complete; `[DONE]` is none."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        texts = [line[5:].strip() for line in lines if line.startswith(b"data:")]
+        return [json.loads(text) for text in texts if text and text != b"[DONE]"]
+
+
+def refusal(answer: Any, status: int) -> Refusal:
+    """Return the refusal that vLLM's error object means; an answer that is none becomes a plain server error."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if not isinstance(error, dict):
+        return Refusal(status, ErrorBody(message=f"The engine answered {status}.", type="server_error"))
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    code = error.get("code")
+    body = ErrorBody(
+        message=str(error.get("message", "")),
+        type=str(error.get("type") or kind),
+        param=None if error.get("param") is None else str(error["param"]),
+        code=code if isinstance(code, str) else None,
+    )
+    return Refusal(status, body)
+
+
+def int_or(value: Any, default: int) -> int:
+    """Return `value` if it is an HTTP error status, else `default`."""
+    return value if isinstance(value, int) and 400 <= value < 600 else default
+
+
+def _json_or_none(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

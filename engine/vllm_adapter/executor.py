@@ -1,0 +1,115 @@
+"""vLLM's AsyncLLM and its own OpenAI application, in this process, as an `Executor`.
+
+Every endpoint's rules, chat template, tool parser and error text are vLLM's. What is added: the scheduler, each call's
+facts on the way in, and its account on the way out.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from autellix.engine.executor import (
+    Account,
+    EngineCall,
+    EngineGoneError,
+    EngineInfo,
+    Load,
+    OnStarted,
+    Output,
+    Refusal,
+)
+from autellix.engine.vllm_adapter import asgi
+from autellix.engine.vllm_adapter.options import ARG_PREFIX, to_xargs
+from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportReceiver, Started
+from autellix.schemas.ids import CallId
+
+REPORT_WAIT_S = 2.0
+"""An aborted call's report comes after the abort has reached the engine core, one step later at most."""
+
+
+class VllmExecutor:
+    """A vLLM engine that is up."""
+
+    def __init__(self, app: Any, engine: Any, info: EngineInfo, reports: ReportReceiver) -> None:
+        self.info = info
+        self._app = app
+        self._engine = engine
+        self._reports = reports
+        self.on_started: OnStarted = _nobody_listens
+        self._accounts: dict[CallId, asyncio.Future[Account]] = {}
+        self._busy = Load()
+
+    async def run(self, call: EngineCall) -> AsyncGenerator[Output, None]:
+        """Yield the call's pieces, then one answer or refusal; closing the iterator early aborts the call."""
+        self._accounts[call.call_id] = asyncio.get_running_loop().create_future()
+        body = json.dumps(self._with_facts(call)).encode()
+        parts = asgi.exchange(self._app, call.api, body, {"x-request-id": call.call_id})
+        async with aclosing(parts):
+            async for output in asgi.outputs(parts, stream=bool(call.body.get("stream"))):
+                if isinstance(output, Refusal):
+                    self._refused(call.call_id)
+                yield output
+
+    def _refused(self, call_id: CallId) -> None:
+        """Expect no report of a call that vLLM refused, unless it has come: most never reach the scheduler."""
+        self.take_reports()
+        future = self._accounts.get(call_id)
+        if future and not future.done():
+            future.set_result(Account())
+
+    def _with_facts(self, call: EngineCall) -> dict[str, Any]:
+        """Return the request with the facts its scheduler goes by; a client cannot set them itself."""
+        given = call.body.get("vllm_xargs") or {}
+        own = {key: value for key, value in given.items() if not key.startswith(ARG_PREFIX)}
+        return {**call.body, "vllm_xargs": {**own, **to_xargs(call)}}
+
+    async def account(self, call_id: CallId) -> Account:
+        """Return what the scheduler measured for a call whose `run` is over; nothing if it never got that far."""
+        self.take_reports()
+        future = self._accounts.pop(call_id, None)
+        if future is None:
+            return Account()
+        try:
+            return await asyncio.wait_for(future, REPORT_WAIT_S)
+        except TimeoutError:
+            return Account()
+
+    def load(self) -> Load:
+        """Return how busy the engine is."""
+        if self._engine.errored:
+            raise EngineGoneError(str(self._engine.dead_error))
+        return self._busy
+
+    def take_reports(self) -> None:
+        """Take in what the scheduler has told."""
+        for report in self._reports.receive():
+            self._take(report)
+
+    def _take(self, report: Report) -> None:
+        match report:
+            case Started():
+                self.on_started(report.call_id, report.wait_ms)
+            case Ended():
+                future = self._accounts.get(report.call_id)
+                if future and not future.done():
+                    future.set_result(_account(report))
+            case Busy():
+                self._busy = Load(report.running, report.waiting, report.kv_usage, report.steps)
+
+
+def _nobody_listens(_call_id: CallId, _wait_ms: float) -> None:
+    """Stand in until the worker sets `on_started`."""
+
+
+def _account(report: Ended) -> Account:
+    return Account(
+        service_ms=report.service_ms,
+        wait_ms=report.wait_ms,
+        preemptions=report.preemptions,
+        queues=report.queues,
+        prompt_tokens=report.prompt_tokens,
+        cached_tokens=report.cached_tokens,
+        output_tokens=report.output_tokens,
+    )

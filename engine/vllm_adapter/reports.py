@@ -1,0 +1,92 @@
+"""What the scheduler, in the engine-core process, tells the worker that owns it.
+
+vLLM's own outputs have no room for it and an aborted call has no last output, so it goes over a Unix datagram socket of
+the worker's. The scheduler sends a call's report before vLLM sends its last output, so that the report is there when
+the worker sees the end. A worker that is gone or slow never holds up a step: the report is dropped.
+"""
+
+import contextlib
+import socket
+from pathlib import Path
+
+import msgspec
+from autellix.schemas.ids import CallId
+
+
+class Started(msgspec.Struct, tag=True, frozen=True):
+    """A call runs for the first time."""
+
+    call_id: CallId
+    wait_ms: float
+
+
+class Ended(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """A call left the scheduler, answered or aborted."""
+
+    call_id: CallId
+    service_ms: float
+    wait_ms: float
+    preemptions: int
+    queues: tuple[int, ...]
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+class Busy(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """How busy the engine is."""
+
+    running: int
+    waiting: int
+    kv_usage: float
+    steps: int
+
+
+Report = Started | Ended | Busy
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
+_DATAGRAM_MAX = 65_536
+
+
+class ReportSender:
+    """The scheduler's end."""
+
+    def __init__(self, address: str | None) -> None:
+        self._socket: socket.socket | None = None
+        if address:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            self._socket.connect(address)
+
+    def send(self, report: Report) -> None:
+        """Send a report, or drop it when the worker cannot take it."""
+        if self._socket:
+            with contextlib.suppress(OSError):
+                self._socket.send(_ENCODER.encode(report))
+
+
+class ReportReceiver:
+    """The worker's end: a socket at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**22)
+        self._socket.bind(str(path))
+
+    def fileno(self) -> int:
+        """Return the descriptor, for an event loop to watch."""
+        return self._socket.fileno()
+
+    def receive(self) -> list[Report]:
+        """Return every report that has come."""
+        reports = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                reports.append(_DECODER.decode(self._socket.recv(_DATAGRAM_MAX)))
+        return reports
+
+    def close(self) -> None:
+        """Close the socket and remove its path."""
+        self._socket.close()
+        self.path.unlink(missing_ok=True)

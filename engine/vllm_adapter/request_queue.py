@@ -1,0 +1,93 @@
+"""vLLM's request queue, in the order of the policy.
+
+The rank of a request is asked when it is added. A rank that changes while the request waits (a promotion) is told by
+`rerank`. Removed and re-ranked entries stay in the heap until they come to its top.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+from autellix.engine.policy.queues import Rank
+from vllm.v1.core.sched.request_queue import RequestQueue
+from vllm.v1.request import Request
+
+Entry = tuple[Rank, int, Request]
+
+
+class ProgramRequestQueue(RequestQueue):
+    """Waiting requests, the smallest rank first."""
+
+    def __init__(self, rank_of: Callable[[Request], Rank]) -> None:
+        self._rank_of = rank_of
+        self._heap: list[Entry] = []
+        self._valid: dict[str, Entry] = {}
+        self._numbers = itertools.count()
+
+    def add_request(self, request: Request) -> None:
+        """Add a request at its rank."""
+        entry = (self._rank_of(request), next(self._numbers), request)
+        self._valid[request.request_id] = entry
+        heapq.heappush(self._heap, entry)
+
+    def rerank(self, request: Request) -> None:
+        """Move a request that waits here to the rank it has now."""
+        if request.request_id in self._valid:
+            self.add_request(request)
+
+    def pop_request(self) -> Request:
+        """Remove and return the first request.
+
+        Raises:
+            IndexError: when there is none.
+        """
+        request = self.peek_request()
+        heapq.heappop(self._heap)
+        del self._valid[request.request_id]
+        return request
+
+    def peek_request(self) -> Request:
+        """Return the first request.
+
+        Raises:
+            IndexError: when there is none.
+        """
+        while True:
+            entry = self._heap[0]
+            if self._valid.get(entry[2].request_id) is entry:
+                return entry[2]
+            heapq.heappop(self._heap)
+
+    def first(self, count: int) -> list[Request]:
+        """Return the first `count` requests, in order, leaving them here."""
+        taken = [self.pop_request() for _ in range(min(count, len(self)))]
+        for request in taken:
+            self.add_request(request)
+        return taken
+
+    def prepend_request(self, request: Request) -> None:
+        """Put a request back; its rank says where."""
+        self.add_request(request)
+
+    def prepend_requests(self, requests: Iterable[Request]) -> None:
+        """Put requests back; their ranks say where."""
+        for request in requests:
+            self.add_request(request)
+
+    def remove_request(self, request: Request) -> None:
+        """Remove a request, wherever it stands."""
+        self._valid.pop(request.request_id, None)
+
+    def remove_requests(self, requests: Iterable[Request]) -> None:
+        """Remove requests, wherever they stand."""
+        for request in requests:
+            self.remove_request(request)
+
+    def __bool__(self) -> bool:
+        return bool(self._valid)
+
+    def __len__(self) -> int:
+        return len(self._valid)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter([entry[2] for entry in sorted(self._valid.values(), key=lambda entry: entry[:2])])

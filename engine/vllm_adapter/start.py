@@ -1,0 +1,88 @@
+"""Starts a vLLM engine with our scheduler in it, and warms it up."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from autellix.engine.executor import EngineCall, EngineInfo, Refusal
+from autellix.engine.vllm_adapter.executor import VllmExecutor
+from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config
+from autellix.engine.vllm_adapter.reports import ReportReceiver
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
+from autellix.schemas.messages import ProgramFacts
+
+SCHEDULER = "autellix.engine.vllm_adapter.scheduler.ProgramScheduler"
+
+
+@asynccontextmanager
+async def vllm_executor(arguments: Sequence[str], options: SchedulerOptions) -> AsyncIterator[VllmExecutor]:
+    """Start the engine and yield it when it is warm; leaving shuts it down.
+
+    Args:
+        arguments: As `vllm serve` takes them; the scheduler's are added here.
+        options: What the scheduler goes by; its report socket is made here.
+    """
+    from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+    from vllm.entrypoints.launchers.api_server.entry import build_async_engine_client
+    from vllm.entrypoints.launchers.app import build_app
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    with tempfile.TemporaryDirectory(prefix="autellix-") as folder:
+        reports = ReportReceiver(Path(folder) / "reports")
+        options = msgspec.structs.replace(options, report_socket=str(reports.path))
+        config = ["--scheduler-cls", SCHEDULER, "--additional-config", json.dumps(to_config(options))]
+        namespace = make_arg_parser(FlexibleArgumentParser()).parse_args([*config, *arguments])
+        async with build_async_engine_client(namespace) as engine:
+            tasks = await engine.get_supported_tasks()
+            app = build_app(namespace, tasks, engine.model_config)
+            await init_app_state(engine, app.state, namespace, tasks)
+            executor = VllmExecutor(app, engine, _info(engine, namespace, options), reports)
+            loop = asyncio.get_running_loop()
+            loop.add_reader(reports.fileno(), executor.take_reports)
+            try:
+                await warm_up(executor)
+                yield executor
+            finally:
+                loop.remove_reader(reports.fileno())
+                reports.close()
+
+
+def _info(engine: Any, namespace: Any, options: SchedulerOptions) -> EngineInfo:
+    config = engine.vllm_config
+    return EngineInfo(
+        models=tuple(namespace.served_model_name or [namespace.model]),
+        policy=options.policy,
+        slots=config.scheduler_config.max_num_seqs,
+        kv_tokens=(config.cache_config.num_gpu_blocks or 0) * config.cache_config.block_size,
+        max_model_len=config.model_config.max_model_len,
+    )
+
+
+WARM_UPS: tuple[dict[str, Any], ...] = (
+    {"max_tokens": 2, "stream": True},
+    {"max_tokens": 2, "logprobs": True, "top_logprobs": 1},
+    {"max_tokens": 2, "structured_outputs": {"choice": ["a", "b"]}},
+)
+"""The first call of each kind compiles kernels for seconds and would stall every stream of the engine."""
+
+
+async def warm_up(executor: VllmExecutor) -> None:
+    """Run one call of each kind that compiles something.
+
+    Raises:
+        RuntimeError: when the engine refuses one; it would refuse the clients' too.
+    """
+    for number, fields in enumerate(WARM_UPS):
+        call_id = CallId(f"warm-up-{number}")
+        body = {"model": executor.info.models[0], "messages": [{"role": "user", "content": "Hi"}], **fields}
+        call = EngineCall(call_id, ProgramId("warm-up"), ThreadId("main"), "/v1/chat/completions", body, ProgramFacts())
+        async for output in executor.run(call):
+            if isinstance(output, Refusal):
+                raise RuntimeError(f"warm-up failed: {output.error.message}")  # noqa: TRY004 - no type is at fault
+        await executor.account(call_id)

@@ -1,0 +1,1 @@
+"""Owns one engine: takes its calls from the bus, streams the answers back, tells how each call went."""

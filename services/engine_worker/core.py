@@ -1,0 +1,125 @@
+"""Which calls an engine worker takes, and what is said when one ends; without I/O.
+
+Rules:
+* A call runs once: a second delivery of it is ignored, while it lives and for a while after it ended.
+* An order to cancel may come before the call (another subject, another order): it leaves a tombstone for a while.
+* A call has one end. The event comes before the terminal frame, so that a client that answers at once with its next
+  call finds the process table up to date.
+* A draining worker refuses what is new as safe to retry.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from autellix.engine.executor import Account
+from autellix.schemas.base import ErrorBody
+from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId
+from autellix.schemas.messages import CallCancelled, CallFailed, CallFinished, Failed, Finished, RoutedCall
+from autellix.services.core import Out, announce
+
+REMEMBERED = 20_000
+"""Ended calls and tombstones that are kept, the oldest go first."""
+
+
+class Verdict(Enum):
+    """What to do with a call that arrives."""
+
+    RUN = "run"
+    IGNORE = "ignore"
+    CANCELLED = "cancelled"
+    DRAINING = "draining"
+
+
+class End(NamedTuple):
+    """How a call ended: an answer, an error, or a cancellation (neither)."""
+
+    response: Any = None
+    status: int = 200
+    error: ErrorBody | None = None
+    cancelled: str = ""
+    """Why, if it was cancelled."""
+    retry_safe: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """Return `finished`, `failed` or `cancelled`."""
+        return "cancelled" if self.cancelled else "failed" if self.error else "finished"
+
+
+@dataclass
+class WorkerCore:
+    """The calls of one engine worker."""
+
+    engine_id: EngineId
+    incarnation: Incarnation
+    draining: bool = False
+
+    def __post_init__(self) -> None:
+        self.live: dict[CallId, ProgramId] = {}
+        self._ended: OrderedDict[CallId, None] = OrderedDict()
+        self._tombstones: OrderedDict[str, None] = OrderedDict()
+
+    def arrive(self, routed: RoutedCall) -> Verdict:
+        """Decide on a call that arrives; one that is to run is live from now on."""
+        call = routed.call
+        if routed.incarnation != self.incarnation or call.call_id in self.live or call.call_id in self._ended:
+            return Verdict.IGNORE
+        if call.call_id in self._tombstones or call.program_id in self._tombstones:
+            return Verdict.CANCELLED
+        if self.draining:
+            return Verdict.DRAINING
+        self.live[call.call_id] = call.program_id
+        return Verdict.RUN
+
+    def cancel(self, *, call_id: CallId | None, program_id: ProgramId | None) -> list[CallId]:
+        """Take an order to cancel; return the live calls it hits. What comes later under these names is cancelled."""
+        for name in (call_id, program_id):
+            if name:
+                _remember(self._tombstones, name)
+        return [live for live, program in self.live.items() if live == call_id or program == program_id]
+
+    def end(self, routed: RoutedCall, end: End, account: Account, *, seq: int, now_ms: float) -> list[Out]:
+        """Return the event and then the terminal frame of a call; it is live no more."""
+        call = routed.call
+        self.live.pop(call.call_id, None)
+        _remember(self._ended, call.call_id)
+        known = self._known(routed, account, now_ms)
+        if end.cancelled:
+            error = ErrorBody(message=f"The call was cancelled: {end.cancelled}.", type="cancelled", code="cancelled")
+            event: Any = CallCancelled(**known, reason=end.cancelled)
+            frame: Any = Failed(status=499, error=error, call_id=call.call_id)
+        elif end.error:
+            event = CallFailed(**known, status=end.status, error=end.error)
+            frame = Failed(
+                status=end.status,
+                error=end.error,
+                call_id=call.call_id,
+                retry_safe=end.retry_safe,
+                retry_after_s=1.0 if end.status == 503 else None,
+            )
+        else:
+            event = CallFinished(**known)
+            frame = Finished(call_id=call.call_id, seq=seq, call=event, response=end.response)
+        return [announce(event), Out(call.reply_to, frame, call.reply_json)]
+
+    def _known(self, routed: RoutedCall, account: Account, now_ms: float) -> dict[str, Any]:
+        call = routed.call
+        return {
+            "call_id": call.call_id,
+            "program_id": call.program_id,
+            "thread_id": call.thread_id,
+            "at_ms": now_ms,
+            "engine_id": self.engine_id,
+            "arrival_at_ms": call.arrival_at_ms,
+            "critical_path_at_arrival_ms": routed.program.critical_path_ms,
+            **account._asdict(),
+        }
+
+
+def _remember(memory: OrderedDict[Any, None], name: str) -> None:
+    memory[name] = None
+    memory.move_to_end(name)
+    if len(memory) > REMEMBERED:
+        memory.popitem(last=False)

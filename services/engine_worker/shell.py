@@ -1,0 +1,232 @@
+"""Between the bus and one engine: a task a call, a heartbeat, and a gentle end.
+
+What is decided is decided in `core.py`; here is the waiting. Everything that is said goes through one outbox, so that
+it is said in the order in which it happened.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any, Self
+
+import structlog
+from autellix.engine.executor import EngineGoneError, Executor
+from autellix.schemas import subjects
+from autellix.schemas.base import ErrorBody
+from autellix.schemas.codec import Decoder, MalformedMessageError, is_json
+from autellix.schemas.ids import CallId, EngineId, Incarnation
+from autellix.schemas.messages import (
+    CallStarted,
+    CancelCalls,
+    ControlEngine,
+    EngineDown,
+    EngineLoad,
+    EngineUp,
+    Failed,
+    RoutedCall,
+)
+from autellix.services.bus import Bus, Delivery, Handler, Subscription
+from autellix.services.config import EngineWorkerSettings
+from autellix.services.core import Out, Reply, announce, answer
+from autellix.services.engine_worker.core import End, Verdict, WorkerCore
+from autellix.services.engine_worker.stream import CallStream, no_account
+from autellix.services.runner import publish, wall_ms
+
+log = structlog.get_logger()
+
+LAST_WORDS_S = 2.0
+"""How long the calls of a dead engine have to end by themselves before the process does."""
+
+
+class EngineWorker:
+    """One engine on the bus, `async with`: entering takes calls, leaving drains."""
+
+    def __init__(
+        self, bus: Bus, executor: Executor, settings: EngineWorkerSettings, *, on_gone: Callable[[], None]
+    ) -> None:
+        self._bus = bus
+        self._executor = executor
+        self._settings = settings
+        self._on_gone = on_gone
+        self._core = WorkerCore(EngineId(settings.engine_id), Incarnation(secrets.token_hex(8)))
+        self._streams: dict[CallId, CallStream] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._outbox: asyncio.Queue[Out] = asyncio.Queue()
+        self._subscriptions: list[Subscription] = []
+        self._background: list[asyncio.Task[None]] = []
+        executor.on_started = self._call_started
+
+    async def __aenter__(self) -> Self:
+        """Subscribe, then say that the engine is up."""
+        engine_id = self._core.engine_id
+        await self._listen(subjects.engine_calls(engine_id), Decoder(RoutedCall), self._on_routed)
+        await self._listen(subjects.CALL_CANCEL, Decoder(CancelCalls), self._on_cancel)
+        await self._listen(subjects.engine_control(engine_id), Decoder(ControlEngine), self._on_control)
+        await self._bus.flush()
+        self._background = [asyncio.create_task(self._publish_forever()), asyncio.create_task(self._beat_forever())]
+        self._say(announce(self._up()))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Refuse what is new, let what runs end within `drain_s`, cancel the rest, and leave."""
+        self._core.draining = True
+        self._say(announce(self._load()))
+        await self._wait_for_calls(self._settings.drain_s)
+        for stream in self._streams.values():
+            stream.stop(End(status=503, error=_stopping(), retry_safe=False))
+        await self._wait_for_calls(LAST_WORDS_S)
+        self._say(announce(self._down("stopped")))
+        await self._outbox.join()
+        for subscription in self._subscriptions:
+            await subscription.unsubscribe()
+        for task in self._background:
+            task.cancel()
+
+    async def _wait_for_calls(self, seconds: float) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
+    async def _listen(self, subject: str, decoder: Decoder[Any], on_message: Callable[..., None]) -> None:
+        self._subscriptions.append(await self._bus.subscribe(subject, self._handler(decoder, on_message)))
+
+    def _handler(self, decoder: Decoder[Any], on_message: Callable[..., None]) -> Handler:
+        async def handle(delivery: Delivery) -> None:
+            reply = Reply(delivery.reply, is_json(delivery.data)) if delivery.reply else None
+            try:
+                on_message(decoder.decode(delivery.data), reply)
+            except MalformedMessageError as error:
+                log.warning("malformed message", subject=delivery.subject, error=str(error))
+                self._say(*answer(reply, _refusal(str(error))))
+
+        return handle
+
+    def _say(self, *outs: Out) -> None:
+        for out in outs:
+            self._outbox.put_nowait(out)
+
+    async def _publish_forever(self) -> None:
+        while True:
+            out = await self._outbox.get()
+            try:
+                await publish(self._bus, out)
+            finally:
+                self._outbox.task_done()
+
+    # --- calls
+
+    def _on_routed(self, routed: RoutedCall, _reply: Reply | None) -> None:
+        match self._core.arrive(routed):
+            case Verdict.RUN:
+                task = asyncio.create_task(self._run(routed))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            case Verdict.CANCELLED:
+                self._end(routed, End(cancelled="before it began"))
+            case Verdict.DRAINING:
+                self._end(routed, End(status=503, error=_stopping(), retry_safe=True))
+            case Verdict.IGNORE:
+                log.warning("call ignored", call_id=routed.call.call_id, program_id=routed.call.program_id)
+
+    async def _run(self, routed: RoutedCall) -> None:
+        stream = CallStream(routed, self._executor, self._say)
+        self._streams[routed.call.call_id] = stream
+        end = await stream.run()
+        account = await self._executor.account(routed.call.call_id)
+        del self._streams[routed.call.call_id]
+        self._end(routed, end, account=account, seq=stream.seq + 1)
+
+    def _end(self, routed: RoutedCall, end: End, *, account: Any = no_account, seq: int = 1) -> None:
+        self._say(*self._core.end(routed, end, account, seq=seq, now_ms=wall_ms()))
+        log.info(
+            "call ended",
+            program_id=routed.call.program_id,
+            call_id=routed.call.call_id,
+            engine_id=self._core.engine_id,
+            outcome=end.outcome,
+            status=end.status,
+            error=end.error.message if end.error else None,
+            **account._asdict(),
+        )
+
+    def _on_cancel(self, order: CancelCalls, _reply: Reply | None) -> None:
+        for call_id in self._core.cancel(call_id=order.call_id, program_id=order.program_id):
+            if call_id in self._streams:
+                self._streams[call_id].stop(End(cancelled="by its client" if order.call_id else "with its program"))
+
+    def _call_started(self, call_id: CallId, wait_ms: float) -> None:
+        stream = self._streams.get(call_id)
+        if stream is None:
+            return
+        call = stream.routed.call
+        started = CallStarted(
+            call_id=call_id,
+            program_id=call.program_id,
+            thread_id=call.thread_id,
+            at_ms=wall_ms(),
+            engine_id=self._core.engine_id,
+            wait_ms=wait_ms,
+        )
+        self._say(announce(started))
+
+    # --- the engine
+
+    def _on_control(self, order: ControlEngine, reply: Reply | None) -> None:
+        if order.action not in ("drain", "resume"):
+            self._say(*answer(reply, _refusal("action must be 'drain' or 'resume'")))
+            return
+        self._core.draining = order.action == "drain"
+        load = self._load()
+        self._say(announce(load), *answer(reply, load))
+
+    async def _beat_forever(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(self._settings.heartbeat_s)
+                self._say(announce(self._load()))
+        except EngineGoneError as error:
+            log.error("engine died", engine_id=self._core.engine_id, error=str(error))  # noqa: TRY400 - no traceback of ours
+            await self._wait_for_calls(LAST_WORDS_S)
+            self._on_gone()
+
+    def _up(self) -> EngineUp:
+        info = self._executor.info
+        return EngineUp(
+            engine_id=self._core.engine_id,
+            incarnation=self._core.incarnation,
+            models=info.models,
+            policy=info.policy,
+            slots=info.slots,
+            kv_tokens=info.kv_tokens,
+            max_model_len=info.max_model_len,
+            at_ms=wall_ms(),
+        )
+
+    def _load(self) -> EngineLoad:
+        info, load = self._executor.info, self._executor.load()
+        return EngineLoad(
+            engine_id=self._core.engine_id,
+            incarnation=self._core.incarnation,
+            models=info.models,
+            policy=info.policy,
+            state="draining" if self._core.draining else "ready",
+            slots=info.slots,
+            calls=len(self._core.live),
+            running=load.running,
+            waiting=load.waiting,
+            kv_usage=load.kv_usage,
+            steps=load.steps,
+            at_ms=wall_ms(),
+        )
+
+    def _down(self, reason: str) -> EngineDown:
+        return EngineDown(
+            engine_id=self._core.engine_id, incarnation=self._core.incarnation, reason=reason, at_ms=wall_ms()
+        )
+
+
+def _stopping() -> ErrorBody:
+    return ErrorBody(message="The engine is stopping.", type="server_error", code="engine_stopping")
+
+
+def _refusal(text: str) -> Failed:
+    return Failed(status=400, error=ErrorBody(message=text[:1000], type="invalid_request_error"))

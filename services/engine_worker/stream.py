@@ -1,0 +1,86 @@
+"""One call on its engine: from its first step to how it ended."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+
+import structlog
+from autellix.engine.executor import Account, Answer, EngineCall, EngineGoneError, Executor, Piece, Refusal
+from autellix.schemas.base import ErrorBody
+from autellix.schemas.messages import Chunk, RoutedCall
+from autellix.schemas.openai import InvalidRequestError, check
+from autellix.services.core import Out
+from autellix.services.engine_worker.core import End
+from autellix.services.runner import wall_ms
+
+log = structlog.get_logger()
+
+no_account = Account()
+
+
+class CallStream:
+    """Runs one call and publishes its chunks; `stop` ends it early."""
+
+    def __init__(self, routed: RoutedCall, executor: Executor, say: Callable[[Out], None]) -> None:
+        self.routed = routed
+        self.seq = 0
+        """Chunks published so far."""
+        self._executor = executor
+        self._say = say
+        self._task: asyncio.Task[End] | None = None
+        self._stopped: End | None = None
+
+    async def run(self) -> End:
+        """Return how the call ended; whatever happens, it ends."""
+        self._task = asyncio.create_task(self._follow())
+        await asyncio.wait({self._task})
+        if self._task.cancelled():
+            return self._stopped or End(cancelled="for no known reason")
+        return self._task.result()
+
+    def stop(self, end: End) -> None:
+        """Abort the call in the engine; it ends as `end` says, unless it is over already."""
+        if self._task and not self._task.done():
+            self._stopped = end
+            self._task.cancel()
+
+    async def _follow(self) -> End:
+        call = self.routed.call
+        left_s = None if call.deadline_at_ms is None else max(0.0, (call.deadline_at_ms - wall_ms()) / 1000)
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._until_end()
+        except TimeoutError:
+            return End(
+                status=504, error=_error("The deadline passed before the answer was whole.", "deadline_exceeded")
+            )
+        except InvalidRequestError as error:
+            return End(status=error.status, error=error.body)
+        except EngineGoneError:
+            return End(status=503, error=_error("The engine died during this call.", "engine_lost"))
+        except Exception as error:  # one call must not end the worker
+            log.exception("call failed", call_id=call.call_id, program_id=call.program_id)
+            return End(status=500, error=_error(f"internal error: {type(error).__name__}", "internal_error"))
+
+    async def _until_end(self) -> End:
+        call = self.routed.call
+        body = json.loads(call.body)
+        check(call.api, body)
+        engine_call = EngineCall(call.call_id, call.program_id, call.thread_id, call.api, body, self.routed.program)
+        async with aclosing(self._executor.run(engine_call)) as outputs:
+            async for output in outputs:
+                match output:
+                    case Piece(data):
+                        self.seq += 1
+                        chunk = Chunk(call_id=call.call_id, seq=self.seq, data=data)
+                        self._say(Out(call.reply_to, chunk, call.reply_json))
+                    case Answer(response):
+                        return End(response=response)
+                    case Refusal(status, error):
+                        return End(status=status, error=error)
+        return End(status=502, error=_error("The engine ended its answer without an end.", "no_end"))
+
+
+def _error(text: str, code: str) -> ErrorBody:
+    return ErrorBody(message=text, type="server_error", code=code)

@@ -1,0 +1,234 @@
+"""The decisions of the load balancer.
+
+Rules:
+* Short prompts go to the least used engine, ties at random. Long ones go to the program's home engine; without one, to
+  the least used, which becomes home (paper Algorithm 2).
+* To pick is to count: an engine's load is the set of calls routed to it that have not ended, so it cannot drift and is
+  never negative. What an engine reports beyond that set (calls routed before this balancer started) is added.
+* An engine that drains, is silent, or restarted under a new incarnation is no candidate with its old calls: those that
+  it took with it end in a failure that says whether a retry is safe.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from autellix.schemas import subjects
+from autellix.schemas.base import ErrorBody, Message
+from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId
+from autellix.schemas.messages import (
+    AdmittedCall,
+    Call,
+    CallCancelled,
+    CallFailed,
+    CallFinished,
+    CallRouted,
+    EngineDown,
+    EngineList,
+    EngineLoad,
+    EngineUp,
+    Failed,
+    ListEngines,
+    ProgramEnded,
+    ProgramExpired,
+    ProgramFacts,
+    RoutedCall,
+)
+from autellix.services.config import LoadBalancerSettings
+from autellix.services.core import Chance, Out, Reply, announce, answer
+from autellix.services.load_balancer.choices import RULES, Candidate, Choice
+
+
+@dataclass
+class Engine:
+    """One engine in rotation."""
+
+    load: EngineLoad
+    heard_at_ms: float
+    calls: dict[CallId, AdmittedCall] = field(default_factory=dict)
+    """Routed by this balancer and not ended."""
+    foreign: int = 0
+    """Calls that it reports beyond those."""
+
+    @property
+    def used(self) -> int:
+        """LLM calls in the engine: the paper's measure of use (section 6.4)."""
+        return len(self.calls) + self.foreign
+
+
+class LoadBalancer:
+    """The live engines and where each call went."""
+
+    def __init__(self, settings: LoadBalancerSettings, chance: Chance) -> None:
+        self._settings = settings
+        self._chance = chance
+        self._choose = RULES[settings.policy](settings.short_prompt_tokens)
+        self._engines: dict[EngineId, Engine] = {}
+        self._engine_of: dict[CallId, EngineId] = {}
+        self._homes: dict[ProgramId, EngineId] = {}
+
+    def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
+        """Take in a call to route, an event, or a question."""
+        match message:
+            case AdmittedCall():
+                return self._route(message, now_ms)
+            case CallFinished() | CallFailed() | CallCancelled():
+                self._call_ended(message.call_id)
+            case EngineUp():
+                return self._engine_up(message, now_ms)
+            case EngineLoad():
+                return self._engine_load(message, now_ms)
+            case EngineDown():
+                return self._engine_down(message, now_ms)
+            case ProgramEnded() | ProgramExpired():
+                self._homes.pop(message.program_id, None)
+            case ListEngines():
+                return answer(reply, EngineList(engines=[engine.load for engine in self._engines.values()]))
+        return ()
+
+    def tick(self, now_ms: float) -> Iterable[Out]:
+        """Take engines that fell silent out of rotation."""
+        silent_since = now_ms - self._settings.engine_silence_s * 1000
+        outs: list[Out] = []
+        for engine_id, engine in list(self._engines.items()):
+            if engine.heard_at_ms < silent_since:
+                outs.append(announce(_down(engine.load, "silent", now_ms)))
+                outs.extend(self._drop(engine_id, "fell silent", now_ms))
+        return outs
+
+    def _route(self, admitted: AdmittedCall, now_ms: float) -> list[Out]:
+        call = admitted.call
+        serving = {eid: e for eid, e in self._engines.items() if call.model in e.load.models}
+        if not serving:
+            return self._no_engine(admitted, now_ms)
+        ready = [Candidate(eid, e.used) for eid, e in serving.items() if e.load.state == "ready"]
+        if not ready:
+            return refuse(admitted, 503, "Every engine is draining.", "no_engine", now_ms, retry_after_s=5.0)
+        choice = self._choose(self._facts(call, admitted.program), ready, self._chance)
+        return self._send(admitted, choice, now_ms)
+
+    def _facts(self, call: Call, facts: ProgramFacts) -> tuple[EngineId | None, int]:
+        """Return the program's home and the prompt's length; a home chosen a moment ago is known only here."""
+        return self._homes.get(call.program_id, facts.home_engine), facts.prompt_tokens_estimate
+
+    def _send(self, admitted: AdmittedCall, choice: Choice, now_ms: float) -> list[Out]:
+        call, engine = admitted.call, self._engines[choice.engine_id]
+        engine.calls[call.call_id] = admitted
+        self._engine_of[call.call_id] = choice.engine_id
+        if choice.becomes_home:
+            self._homes[call.program_id] = choice.engine_id
+        routed = RoutedCall(
+            call=call,
+            program=admitted.program,
+            engine_id=choice.engine_id,
+            incarnation=engine.load.incarnation,
+            reason=choice.reason,
+        )
+        event = CallRouted(
+            call_id=call.call_id,
+            program_id=call.program_id,
+            thread_id=call.thread_id,
+            at_ms=now_ms,
+            engine_id=choice.engine_id,
+            reason=choice.reason,
+            becomes_home=choice.becomes_home,
+        )
+        return [Out(subjects.engine_calls(choice.engine_id), routed), announce(event)]
+
+    def _no_engine(self, admitted: AdmittedCall, now_ms: float) -> list[Out]:
+        if not self._engines:
+            return refuse(admitted, 503, "No engine is in rotation.", "no_engine", now_ms, retry_after_s=5.0)
+        text = f"The model {admitted.call.model[:200]!r} does not exist."
+        return refuse(admitted, 404, text, "model_not_found", now_ms)
+
+    def _call_ended(self, call_id: CallId) -> None:
+        engine_id = self._engine_of.pop(call_id, None)
+        engine = self._engines.get(engine_id) if engine_id else None
+        if engine:
+            engine.calls.pop(call_id, None)
+
+    def _engine_up(self, up: EngineUp, now_ms: float) -> list[Out]:
+        outs = self._restarted(up.engine_id, up.incarnation, now_ms)
+        load = EngineLoad(
+            engine_id=up.engine_id,
+            incarnation=up.incarnation,
+            models=up.models,
+            policy=up.policy,
+            state="ready",
+            slots=up.slots,
+            calls=0,
+            running=0,
+            waiting=0,
+            kv_usage=0.0,
+            steps=0,
+            at_ms=up.at_ms,
+        )
+        self._engines.setdefault(up.engine_id, Engine(load, now_ms))
+        return outs
+
+    def _engine_load(self, load: EngineLoad, now_ms: float) -> list[Out]:
+        outs = self._restarted(load.engine_id, load.incarnation, now_ms)
+        engine = self._engines.setdefault(load.engine_id, Engine(load, now_ms))
+        engine.load, engine.heard_at_ms = load, now_ms
+        engine.foreign = max(0, load.calls - len(engine.calls))
+        return outs
+
+    def _restarted(self, engine_id: EngineId, incarnation: Incarnation, now_ms: float) -> list[Out]:
+        """Fail the calls of an earlier life of this engine: the new one does not know them."""
+        engine = self._engines.get(engine_id)
+        if engine is None or engine.load.incarnation == incarnation:
+            return []
+        return self._drop(engine_id, "restarted", now_ms)
+
+    def _engine_down(self, down: EngineDown, now_ms: float) -> list[Out]:
+        engine = self._engines.get(down.engine_id)
+        if engine is None or engine.load.incarnation != down.incarnation:
+            return []
+        return self._drop(down.engine_id, down.reason, now_ms)
+
+    def _drop(self, engine_id: EngineId, reason: str, now_ms: float) -> list[Out]:
+        engine = self._engines.pop(engine_id)
+        outs: list[Out] = []
+        for call_id, admitted in engine.calls.items():
+            self._engine_of.pop(call_id, None)
+            text = f"The engine that ran this call is gone ({reason}); part of it may have run."
+            outs.extend(refuse(admitted, 503, text, "engine_lost", now_ms, engine_id=engine_id, retry_after_s=1.0))
+        return outs
+
+
+def refuse(
+    admitted: AdmittedCall,
+    status: int,
+    text: str,
+    code: str,
+    now_ms: float,
+    *,
+    engine_id: EngineId | None = None,
+    retry_after_s: float | None = None,
+) -> list[Out]:
+    """Return the end of a call that no engine answers: the event first, then the frame to the client."""
+    call = admitted.call
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    error = ErrorBody(message=text, type=kind, code=code, param="model" if status == 404 else None)
+    failed = CallFailed(
+        call_id=call.call_id,
+        program_id=call.program_id,
+        thread_id=call.thread_id,
+        engine_id=engine_id,
+        at_ms=now_ms,
+        arrival_at_ms=call.arrival_at_ms,
+        critical_path_at_arrival_ms=admitted.program.critical_path_ms,
+        status=status,
+        error=error,
+    )
+    frame = Failed(
+        status=status,
+        error=error,
+        call_id=call.call_id,
+        retry_after_s=retry_after_s,
+        retry_safe=status == 503 and engine_id is None,
+    )
+    return [announce(failed), Out(call.reply_to, frame, call.reply_json)]
+
+
+def _down(load: EngineLoad, reason: str, now_ms: float) -> EngineDown:
+    return EngineDown(engine_id=load.engine_id, incarnation=load.incarnation, reason=reason, at_ms=now_ms)

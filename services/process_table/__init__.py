@@ -1,0 +1,1 @@
+"""The global process table: what every program has attained and waited (paper section 4.2.1)."""

@@ -1,0 +1,46 @@
+"""`python -m autellix.services.process_table`."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from autellix.schemas import subjects
+from autellix.schemas.codec import CALL_EVENTS, PROGRAM_EVENTS, Decoder
+from autellix.schemas.messages import GetProgram, ListPrograms, SubmittedCall
+from autellix.services import config
+from autellix.services.nats_bus import NatsBus
+from autellix.services.process_table.core import ProcessTable
+from autellix.services.runner import CoreRunner, Listen, run_process
+
+GROUP = "process-table"
+
+LISTENS = (
+    *(Listen(subject, CALL_EVENTS) for subject in subjects.CALL_ENDS),
+    Listen(subjects.CALL_ROUTED_EVENT, CALL_EVENTS),
+    Listen(subjects.PROGRAM_EVENTS, PROGRAM_EVENTS),
+    Listen(subjects.CALL_SUBMITTED, Decoder(SubmittedCall), GROUP),
+    Listen(subjects.PROGRAMS_LIST, Decoder(ListPrograms), GROUP, answered=True),
+    Listen(subjects.PROGRAMS_GET, Decoder(GetProgram), GROUP, answered=True),
+)
+
+
+def main() -> None:
+    """Run the process table until told to stop."""
+    settings = config.from_command_line()
+    table = settings.process_table
+
+    @asynccontextmanager
+    async def application(bus: NatsBus) -> AsyncIterator[None]:
+        await bus.keep(
+            subjects.EVENT_STREAM,
+            subjects.KEPT_EVENTS,
+            max_bytes=table.events_max_bytes,
+            max_age_s=table.events_max_age_s,
+        )
+        async with CoreRunner(bus, ProcessTable(table), LISTENS):
+            yield
+
+    run_process("process-table", settings.nats.url, settings.log.level, application)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The decisions of the process table.
+
+Rules:
+* It is the only writer of program state, and it learns from events alone: any order of them, and any event twice, gives
+  the same table.
+* A call is stamped with its program's facts on arrival and folded into the program when it ends, whichever way it ends.
+* A program that nobody announced (its event comes later, or was lost) gets a record when its first call arrives.
+* Ended programs stay visible up to a bound, the oldest go first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autellix.engine.policy.accounting import Attained, fold
+from autellix.schemas import subjects
+from autellix.schemas.base import ErrorBody, Message
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
+from autellix.schemas.messages import (
+    AdmittedCall,
+    Call,
+    CallAdmitted,
+    CallCancelled,
+    CallEnd,
+    CallFailed,
+    CallFinished,
+    CallRouted,
+    Failed,
+    GetProgram,
+    ListPrograms,
+    ProgramEnded,
+    ProgramExpired,
+    ProgramFacts,
+    ProgramList,
+    ProgramRecord,
+    ProgramStarted,
+    SubmittedCall,
+    ThreadRecord,
+)
+from autellix.services.config import ProcessTableSettings
+from autellix.services.core import Out, Reply, announce, answer
+from autellix.services.process_table.prompts import PromptEstimator
+
+ENDED_CALLS_REMEMBERED = 20_000
+
+
+@dataclass
+class Row:
+    """One program's record and what is needed to keep it."""
+
+    record: ProgramRecord
+    live: dict[CallId, float]
+    """Live calls, and the critical path each inherited."""
+    busy_since_ms: float = 0.0
+
+    def settle(self, now_ms: float) -> ProgramRecord:
+        """Return the record with its busy time counted up to now."""
+        if self.live:
+            self.record.busy_ms += max(0.0, now_ms - self.busy_since_ms)
+            self.busy_since_ms = now_ms
+        return self.record
+
+
+class ProcessTable:
+    """One row a program."""
+
+    def __init__(self, settings: ProcessTableSettings) -> None:
+        self._settings = settings
+        self._rows: dict[ProgramId, Row] = {}
+        self._ended: OrderedDict[ProgramId, None] = OrderedDict()
+        self._ended_calls: OrderedDict[CallId, None] = OrderedDict()
+        self._prompts = PromptEstimator()
+
+    def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
+        """Take in a call on its way, an event, or a question."""
+        match message:
+            case SubmittedCall():
+                return self._admit(message.call, now_ms)
+            case CallFinished() | CallFailed() | CallCancelled():
+                self._call_ended(message)
+            case CallRouted():
+                self._call_routed(message)
+            case ProgramStarted():
+                self._row(message.program_id, message.at_ms).record.name = message.name
+            case ProgramEnded():
+                self._program_over(message.program_id, "ended", message.at_ms)
+            case ProgramExpired():
+                self._program_over(message.program_id, "expired", message.at_ms)
+            case ListPrograms():
+                return answer(reply, self._list(message, now_ms))
+            case GetProgram():
+                return answer(reply, self._get(message, now_ms))
+        return ()
+
+    def tick(self, now_ms: float) -> Iterable[Out]:  # noqa: ARG002 - nothing is ever due here
+        """Let time pass; the table only follows events."""
+        return ()
+
+    def _row(self, program_id: ProgramId, at_ms: float) -> Row:
+        row = self._rows.get(program_id)
+        if row is None:
+            row = Row(ProgramRecord(program_id=program_id, started_at_ms=at_ms), {})
+            self._rows[program_id] = row
+        return row
+
+    def _admit(self, call: Call, now_ms: float) -> list[Out]:
+        row = self._row(call.program_id, now_ms)
+        record = row.settle(now_ms)
+        facts = ProgramFacts(
+            service_ms=record.service_ms,
+            critical_path_ms=record.critical_path_ms,
+            waiting_ms=record.waiting_ms,
+            home_engine=record.home_engine,
+            prompt_tokens_estimate=self._prompts.arrived(call),
+        )
+        if call.call_id not in self._ended_calls:
+            self._begin(row, call, now_ms)
+        admitted = CallAdmitted(
+            call_id=call.call_id,
+            program_id=call.program_id,
+            thread_id=call.thread_id,
+            at_ms=now_ms,
+            service_ms=facts.service_ms,
+            critical_path_ms=facts.critical_path_ms,
+        )
+        return [Out(subjects.CALL_ADMITTED, AdmittedCall(call=call, program=facts)), announce(admitted)]
+
+    def _begin(self, row: Row, call: Call, now_ms: float) -> None:
+        record = row.record
+        if not row.live:
+            row.busy_since_ms = now_ms
+        row.live[call.call_id] = record.critical_path_ms
+        record.live_calls = len(row.live)
+        record.last_arrival_at_ms = call.arrival_at_ms
+        thread = self._thread(record, call.thread_id)
+        thread.arrival_at_ms = call.arrival_at_ms
+        thread.live_call = call.call_id
+
+    def _thread(self, record: ProgramRecord, thread_id: ThreadId) -> ThreadRecord:
+        return record.threads.setdefault(thread_id, ThreadRecord(thread_id=thread_id))
+
+    def _call_routed(self, event: CallRouted) -> None:
+        row = self._rows.get(event.program_id)
+        if row is None:
+            return
+        if event.engine_id not in row.record.engines:
+            row.record.engines.append(event.engine_id)
+        if event.becomes_home:
+            row.record.home_engine = event.engine_id
+
+    def _call_ended(self, event: CallEnd) -> None:
+        """Fold one ended call into its program, once."""
+        if event.call_id in self._ended_calls:
+            return
+        self._remember(event.call_id)
+        row = self._row(event.program_id, event.arrival_at_ms)
+        record = row.settle(event.at_ms)
+        row.live.pop(event.call_id, None)
+        attained = fold(
+            Attained(record.service_ms, record.critical_path_ms, record.waiting_ms),
+            service_ms=event.service_ms,
+            wait_ms=event.wait_ms,
+            critical_path_at_arrival_ms=event.critical_path_at_arrival_ms,
+        )
+        record.service_ms, record.critical_path_ms, record.waiting_ms = attained
+        record.live_calls = len(row.live)
+        record.calls += 1
+        record.prompt_tokens += event.prompt_tokens
+        record.cached_tokens += event.cached_tokens
+        record.output_tokens += event.output_tokens
+        record.preemptions += event.preemptions
+        record.last_completion_at_ms = event.at_ms
+        self._fold_thread(self._thread(record, event.thread_id), event)
+        self._prompts.ended(event)
+
+    def _fold_thread(self, thread: ThreadRecord, event: CallEnd) -> None:
+        thread.calls += 1
+        thread.service_ms += event.service_ms
+        thread.wait_ms += event.wait_ms
+        if thread.live_call == event.call_id:
+            thread.live_call = None
+
+    def _remember(self, call_id: CallId) -> None:
+        self._ended_calls[call_id] = None
+        if len(self._ended_calls) > ENDED_CALLS_REMEMBERED:
+            self._ended_calls.popitem(last=False)
+
+    def _program_over(self, program_id: ProgramId, state: str, at_ms: float) -> None:
+        row = self._rows.get(program_id)
+        if row is None or row.record.state != "running":
+            return
+        row.record.state = state
+        row.record.ended_at_ms = at_ms
+        self._prompts.forget(program_id)
+        self._ended[program_id] = None
+        while len(self._ended) > self._settings.ended_kept:
+            oldest, _ = self._ended.popitem(last=False)
+            self._rows.pop(oldest, None)
+
+    def _list(self, request: ListPrograms, now_ms: float) -> ProgramList:
+        rows = [row for row in self._rows.values() if request.include_ended or row.record.state == "running"]
+        return ProgramList(programs=[row.settle(now_ms) for row in rows], at_ms=now_ms)
+
+    def _get(self, request: GetProgram, now_ms: float) -> Message:
+        row = self._rows.get(request.program_id)
+        if row:
+            return row.settle(now_ms)
+        error = ErrorBody(message="No such program.", type="not_found_error", code="program_not_found")
+        return Failed(status=404, error=error)

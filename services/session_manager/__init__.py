@@ -1,0 +1,1 @@
+"""Begins, keeps alive and ends programs, and takes calls in: which program, which thread, is it allowed."""

@@ -1,0 +1,33 @@
+"""`python -m autellix.services.session_manager`."""
+
+import secrets
+
+from autellix.schemas import subjects
+from autellix.schemas.codec import CALL_ENDS, Decoder
+from autellix.schemas.messages import CancelCalls, EndSession, StartSession, SubmitCall, TouchSession
+from autellix.services import config
+from autellix.services.runner import CoreRunner, Listen, run_process
+from autellix.services.session_manager.core import SessionManager
+
+GROUP = "session-manager"
+
+LISTENS = (
+    *(Listen(subject, CALL_ENDS) for subject in subjects.CALL_ENDS),
+    Listen(subjects.SESSIONS_START, Decoder(StartSession), GROUP, answered=True),
+    Listen(subjects.SESSIONS_TOUCH, Decoder(TouchSession), GROUP, answered=True),
+    Listen(subjects.SESSIONS_END, Decoder(EndSession), GROUP, answered=True),
+    Listen(subjects.CALLS_SUBMIT, Decoder(SubmitCall), GROUP, answered=True),
+    Listen(subjects.CALLS_CANCEL, Decoder(CancelCalls), GROUP, answered=True),
+)
+
+
+def main() -> None:
+    """Run the session manager until told to stop."""
+    settings = config.from_command_line()
+    secret = (settings.session_manager.secret or secrets.token_hex(32)).encode()[:64]
+    core = SessionManager(settings.session_manager, new_id=lambda: secrets.token_hex(16), secret=secret)
+    run_process("session-manager", settings.nats.url, settings.log.level, lambda bus: CoreRunner(bus, core, LISTENS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""The decisions of the session manager.
+
+Rules:
+* A program begins by `start_session`, or by the first call that names a session of the client's own choice, or with a
+  call that names nothing; the last kind ends with that call.
+* Program ids are unguessable. The id of a client-named session is derived from its name and a secret, so that every
+  instance gives the same answer without asking the others.
+* A program with a live call never expires. An idle one expires after its time to live.
+* A call is validated here, before anything else learns of it. A refused call leaves no trace.
+* A call without a thread gets one that has no live call: `main` first, so that a sequential program is one thread.
+"""
+
+import hashlib
+import heapq
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import inf, isfinite
+
+from autellix.schemas import subjects
+from autellix.schemas.base import Message
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
+from autellix.schemas.messages import (
+    Accepted,
+    Call,
+    CallCancelled,
+    CallFailed,
+    CallFinished,
+    CallSubmitted,
+    CancelAccepted,
+    CancelCalls,
+    EndSession,
+    Failed,
+    ProgramEnded,
+    ProgramExpired,
+    ProgramStarted,
+    SessionEnded,
+    SessionStarted,
+    SessionTouched,
+    StartSession,
+    SubmitCall,
+    SubmittedCall,
+    TouchSession,
+)
+from autellix.schemas.openai import InvalidRequestError, check, invalid
+from autellix.services.config import SessionManagerSettings
+from autellix.services.core import Out, Reply, announce, answer
+
+NAME_MAX = 256
+PARENTS_MAX = 1024
+
+
+@dataclass
+class Session:
+    """One live program."""
+
+    program_id: ProgramId
+    ttl_ms: float
+    expires_at_ms: float
+    single_call: bool = False
+    live: dict[CallId, ThreadId] = field(default_factory=dict)
+
+    def idle_thread(self) -> ThreadId:
+        """Return a thread without a live call."""
+        busy = set(self.live.values())
+        names = itertools.chain(["main"], (f"t{number}" for number in itertools.count(2)))
+        return next(ThreadId(name) for name in names if name not in busy)
+
+
+class SessionManager:
+    """The sessions of all live programs."""
+
+    def __init__(self, settings: SessionManagerSettings, *, new_id: Callable[[], str], secret: bytes) -> None:
+        self._settings = settings
+        self._new_id = new_id
+        self._secret = secret
+        self._sessions: dict[ProgramId, Session] = {}
+        self._expiry: list[tuple[float, ProgramId]] = []
+
+    def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
+        """Take in a request or the end of a call."""
+        try:
+            match message:
+                case SubmitCall():
+                    return self._submit(message, now_ms, reply)
+                case StartSession():
+                    return self._start(message, now_ms, reply)
+                case TouchSession():
+                    return self._touch(message, now_ms, reply)
+                case EndSession():
+                    return self._end(message, now_ms, reply)
+                case CancelCalls():
+                    return self._cancel(message, reply)
+                case CallFinished() | CallFailed() | CallCancelled():
+                    return self._call_ended(message, now_ms)
+        except InvalidRequestError as error:
+            retry_after_s = 1.0 if error.status == 503 else None
+            return answer(reply, Failed(status=error.status, error=error.body, retry_after_s=retry_after_s))
+        return ()
+
+    def tick(self, now_ms: float) -> Iterable[Out]:
+        """Expire the programs that were idle for too long."""
+        outs = []
+        while self._expiry and self._expiry[0][0] <= now_ms:
+            _, program_id = heapq.heappop(self._expiry)
+            session = self._sessions.get(program_id)
+            if session is None:
+                continue
+            if session.live:
+                session.expires_at_ms = now_ms + session.ttl_ms
+            if session.expires_at_ms > now_ms:
+                heapq.heappush(self._expiry, (session.expires_at_ms, program_id))
+                continue
+            del self._sessions[program_id]
+            outs.append(announce(ProgramExpired(program_id=program_id, at_ms=now_ms)))
+        return outs
+
+    def _start(self, request: StartSession, now_ms: float, reply: Reply | None) -> list[Out]:
+        _check_name(request.name, "name")
+        ttl_ms = self._settings.ttl_s * 1000 if request.ttl_ms is None else request.ttl_ms
+        if not (isfinite(ttl_ms) and 0 < ttl_ms <= self._settings.ttl_max_s * 1000):
+            raise invalid(f"ttl_ms must be above 0 and at most {self._settings.ttl_max_s * 1000:.0f}.", param="ttl_ms")
+        session, outs = self._open(ProgramId(self._new_id()), request.name, ttl_ms, now_ms)
+        return [*outs, *answer(reply, SessionStarted(program_id=session.program_id, ttl_ms=ttl_ms))]
+
+    def _open(self, program_id: ProgramId, name: str, ttl_ms: float, now_ms: float) -> tuple[Session, list[Out]]:
+        if len(self._sessions) >= self._settings.programs_max:
+            raise invalid("Too many live programs; try again later.", code="too_many_programs", status=503)
+        session = Session(program_id, ttl_ms, now_ms + ttl_ms)
+        self._sessions[program_id] = session
+        heapq.heappush(self._expiry, (session.expires_at_ms, program_id))
+        return session, [announce(ProgramStarted(program_id=program_id, name=name, at_ms=now_ms))]
+
+    def _touch(self, request: TouchSession, now_ms: float, reply: Reply | None) -> list[Out]:
+        session = self._known(request.program_id)
+        session.expires_at_ms = now_ms + session.ttl_ms
+        return answer(reply, SessionTouched(program_id=session.program_id, ttl_ms=session.ttl_ms))
+
+    def _end(self, request: EndSession, now_ms: float, reply: Reply | None) -> list[Out]:
+        outs = answer(reply, SessionEnded(program_id=request.program_id))
+        session = self._sessions.pop(request.program_id, None)
+        if session is None:
+            return outs
+        if session.live:
+            outs.append(Out(subjects.CALL_CANCEL, CancelCalls(program_id=session.program_id)))
+        return [*outs, announce(ProgramEnded(program_id=session.program_id, at_ms=now_ms))]
+
+    def _cancel(self, request: CancelCalls, reply: Reply | None) -> list[Out]:
+        if not (request.call_id or request.program_id):
+            raise invalid("Name a call_id or a program_id.", param="call_id")
+        return [Out(subjects.CALL_CANCEL, request), *answer(reply, CancelAccepted())]
+
+    def _submit(self, request: SubmitCall, now_ms: float, reply: Reply | None) -> list[Out]:
+        if reply is None:  # nobody would hear the answer
+            return []
+        sampling, text = check(request.api, request.body)
+        self._check_call(request, text)
+        session, outs = self._session_of(request, now_ms)
+        call = Call(
+            call_id=CallId(f"call-{self._new_id()}"),
+            program_id=session.program_id,
+            thread_id=request.thread_id or session.idle_thread(),
+            parents=request.parents,
+            api=request.api,
+            model=sampling.model,
+            body=text,
+            stream=bool(sampling.stream),
+            reply_to=reply.subject,
+            reply_json=reply.as_json,
+            arrival_at_ms=now_ms,
+            deadline_at_ms=None if request.deadline_ms is None else now_ms + request.deadline_ms,
+        )
+        session.live[call.call_id] = call.thread_id
+        session.expires_at_ms = now_ms + session.ttl_ms
+        return [
+            *outs,
+            *answer(reply, Accepted(call_id=call.call_id, program_id=call.program_id, thread_id=call.thread_id)),
+            announce(_submitted(call)),
+            Out(subjects.CALL_SUBMITTED, SubmittedCall(call=call)),
+        ]
+
+    def _check_call(self, request: SubmitCall, text: bytes) -> None:
+        """Refuse what is wrong with a call beside its body's fields."""
+        limit = self._settings.body_bytes_max
+        if len(text) > limit:
+            raise invalid(f"The body has {len(text)} bytes; the limit is {limit}.", code="body_too_large", status=413)
+        if request.durable:
+            raise invalid("Durable calls are not offered yet.", param="durable", code="unsupported", status=400)
+        if request.deadline_ms is not None and not 0 < request.deadline_ms < inf:
+            raise invalid("deadline_ms must be above 0.", param="deadline_ms")
+        if len(request.parents) > PARENTS_MAX:
+            raise invalid(f"At most {PARENTS_MAX} parents.", param="parents")
+        for name in ("session", "thread_id", "program_id"):
+            _check_name(getattr(request, name) or "", name)
+        for parent in request.parents:
+            _check_name(parent, "parents")
+
+    def _session_of(self, request: SubmitCall, now_ms: float) -> tuple[Session, list[Out]]:
+        """Return the session a call belongs to and what starting it, if that is needed, has to say."""
+        if request.program_id:
+            return self._known(request.program_id), []
+        ttl_ms = self._settings.ttl_s * 1000
+        if request.session and request.session.strip():
+            program_id = self._named(request.session)
+            known = self._sessions.get(program_id)
+            return (known, []) if known else self._open(program_id, request.session, ttl_ms, now_ms)
+        session, outs = self._open(ProgramId(self._new_id()), "", ttl_ms, now_ms)
+        session.single_call = True
+        return session, outs
+
+    def _named(self, name: str) -> ProgramId:
+        digest = hashlib.blake2b(name.encode(), key=self._secret, digest_size=16)
+        return ProgramId(digest.hexdigest())
+
+    def _known(self, program_id: ProgramId) -> Session:
+        session = self._sessions.get(program_id)
+        if session is None:
+            text = f"No live program {program_id[:64]!r}: it was never started, has ended or has expired."
+            raise invalid(text, param="program_id", code="program_not_found", status=404)
+        return session
+
+    def _call_ended(self, event: CallFinished | CallFailed | CallCancelled, now_ms: float) -> list[Out]:
+        session = self._sessions.get(event.program_id)
+        if session is None or session.live.pop(event.call_id, None) is None:
+            return []
+        session.expires_at_ms = now_ms + session.ttl_ms
+        if not session.single_call:
+            return []
+        del self._sessions[session.program_id]
+        return [announce(ProgramEnded(program_id=session.program_id, at_ms=now_ms))]
+
+
+def _check_name(text: str, param: str) -> None:
+    """Refuse an id or label that is too long or holds control characters."""
+    if len(text) > NAME_MAX or not text.isprintable():
+        raise invalid(f"{param} must be at most {NAME_MAX} printable characters.", param=param)
+
+
+def _submitted(call: Call) -> CallSubmitted:
+    return CallSubmitted(
+        call_id=call.call_id,
+        program_id=call.program_id,
+        thread_id=call.thread_id,
+        at_ms=call.arrival_at_ms,
+        parents=call.parents,
+        api=call.api,
+        model=call.model,
+    )
