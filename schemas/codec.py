@@ -7,7 +7,7 @@ the byte of `{` or `[`, so the first byte tells them apart.
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from autellix.schemas.base import Message
+
 from autellix.schemas.messages import AnyCallEvent, CallEnd, EngineEvent, Event, Frame, ProgramEvent
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class MalformedMessageError(ValueError):
     """The bytes are not the message that was expected; the text says where."""
 
 
-def encode(message: Message, *, as_json: bool = False) -> bytes:
+def encode(message: msgspec.Struct, *, as_json: bool = False) -> bytes:
     """Return `message` as MessagePack, or as JSON text.
 
     Raises:

@@ -4,7 +4,7 @@ from autellix.schemas.base import ErrorBody, Message
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId, ThreadId
 
 
-class ProgramStarted(Message, tag="program.started", kw_only=True):
+class ProgramStarted(Message, tag="program.started", frozen=True, kw_only=True):
     """A program began."""
 
     program_id: ProgramId
@@ -12,21 +12,21 @@ class ProgramStarted(Message, tag="program.started", kw_only=True):
     at_ms: float
 
 
-class ProgramEnded(Message, tag="program.ended", kw_only=True):
+class ProgramEnded(Message, tag="program.ended", frozen=True, kw_only=True):
     """A program ended by its own word, or with its single call."""
 
     program_id: ProgramId
     at_ms: float
 
 
-class ProgramExpired(Message, tag="program.expired", kw_only=True):
+class ProgramExpired(Message, tag="program.expired", frozen=True, kw_only=True):
     """A program was idle for longer than its time to live."""
 
     program_id: ProgramId
     at_ms: float
 
 
-class CallEvent(Message, kw_only=True):
+class CallEvent(Message, frozen=True, kw_only=True):
     """What every event of a call names."""
 
     call_id: CallId
@@ -35,7 +35,7 @@ class CallEvent(Message, kw_only=True):
     at_ms: float
 
 
-class CallSubmitted(CallEvent, tag="call.submitted", kw_only=True):
+class CallSubmitted(CallEvent, tag="call.submitted", frozen=True, kw_only=True):
     """The session manager took the call in."""
 
     parents: tuple[CallId, ...] = ()
@@ -43,14 +43,14 @@ class CallSubmitted(CallEvent, tag="call.submitted", kw_only=True):
     model: str
 
 
-class CallAdmitted(CallEvent, tag="call.admitted", kw_only=True):
+class CallAdmitted(CallEvent, tag="call.admitted", frozen=True, kw_only=True):
     """The process table stamped the call with its program's facts."""
 
     service_ms: float
     critical_path_ms: float
 
 
-class CallRouted(CallEvent, tag="call.routed", kw_only=True):
+class CallRouted(CallEvent, tag="call.routed", frozen=True, kw_only=True):
     """The load balancer chose an engine."""
 
     engine_id: EngineId
@@ -58,14 +58,14 @@ class CallRouted(CallEvent, tag="call.routed", kw_only=True):
     becomes_home: bool = False
 
 
-class CallStarted(CallEvent, tag="call.started", kw_only=True):
+class CallStarted(CallEvent, tag="call.started", frozen=True, kw_only=True):
     """The engine ran the call's first step."""
 
     engine_id: EngineId
     wait_ms: float
 
 
-class CallEnded(CallEvent, kw_only=True):
+class CallEnded(CallEvent, frozen=True, kw_only=True):
     """What is known when a call is over, whichever way it ended."""
 
     engine_id: EngineId | None = None
@@ -83,24 +83,24 @@ class CallEnded(CallEvent, kw_only=True):
     """The queues it passed through, 0 the best."""
 
 
-class CallFinished(CallEnded, tag="call.finished", kw_only=True):
+class CallFinished(CallEnded, tag="call.finished", frozen=True, kw_only=True):
     """The call was answered."""
 
 
-class CallFailed(CallEnded, tag="call.failed", kw_only=True):
+class CallFailed(CallEnded, tag="call.failed", frozen=True, kw_only=True):
     """The call ended in an error."""
 
     status: int
     error: ErrorBody
 
 
-class CallCancelled(CallEnded, tag="call.cancelled", kw_only=True):
+class CallCancelled(CallEnded, tag="call.cancelled", frozen=True, kw_only=True):
     """The client, or the end of its program, cancelled the call."""
 
     reason: str = ""
 
 
-class EngineUp(Message, tag="engine.up", kw_only=True):
+class EngineUp(Message, tag="engine.up", frozen=True, kw_only=True):
     """An engine worker is ready for calls."""
 
     engine_id: EngineId
@@ -113,7 +113,7 @@ class EngineUp(Message, tag="engine.up", kw_only=True):
     at_ms: float
 
 
-class EngineLoad(Message, tag="engine.load", kw_only=True):
+class EngineLoad(Message, tag="engine.load", frozen=True, kw_only=True):
     """An engine worker's heartbeat."""
 
     engine_id: EngineId
@@ -133,7 +133,7 @@ class EngineLoad(Message, tag="engine.load", kw_only=True):
     at_ms: float
 
 
-class EngineDown(Message, tag="engine.down", kw_only=True):
+class EngineDown(Message, tag="engine.down", frozen=True, kw_only=True):
     """An engine left, by its own word or because its heartbeat stopped."""
 
     engine_id: EngineId

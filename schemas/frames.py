@@ -7,7 +7,7 @@ from autellix.schemas.events import CallFinished
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 
 
-class Accepted(Message, tag="accepted", kw_only=True):
+class Accepted(Message, tag="accepted", frozen=True, kw_only=True):
     """The call is in the pipeline under these ids."""
 
     call_id: CallId
@@ -15,7 +15,7 @@ class Accepted(Message, tag="accepted", kw_only=True):
     thread_id: ThreadId
 
 
-class Chunk(Message, tag="chunk", kw_only=True):
+class Chunk(Message, tag="chunk", frozen=True, kw_only=True):
     """Part of a streamed answer: the objects that one engine step brought."""
 
     call_id: CallId
@@ -25,7 +25,7 @@ class Chunk(Message, tag="chunk", kw_only=True):
     """OpenAI chunk objects, in order."""
 
 
-class Finished(Message, tag="finished", kw_only=True):
+class Finished(Message, tag="finished", frozen=True, kw_only=True):
     """The last frame of an answered call."""
 
     call_id: CallId
@@ -36,7 +36,7 @@ class Finished(Message, tag="finished", kw_only=True):
     """The OpenAI response; None when it was streamed."""
 
 
-class Failed(Message, tag="failed", kw_only=True):
+class Failed(Message, tag="failed", frozen=True, kw_only=True):
     """The last frame of a call that failed, and the answer to any request that could not be served."""
 
     status: int

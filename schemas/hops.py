@@ -1,6 +1,7 @@
 """The call on its way to an engine, each hop adding one fact. Internal: no promise to outsiders."""
 
 import msgspec
+
 from autellix.schemas.base import Message
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId, ThreadId
 
@@ -35,20 +36,20 @@ class ProgramFacts(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_estimate: int = 0
 
 
-class SubmittedCall(Message, tag="submitted_call", kw_only=True):
+class SubmittedCall(Message, tag="submitted_call", frozen=True, kw_only=True):
     """Session manager to process table."""
 
     call: Call
 
 
-class AdmittedCall(Message, tag="admitted_call", kw_only=True):
+class AdmittedCall(Message, tag="admitted_call", frozen=True, kw_only=True):
     """Process table to load balancer."""
 
     call: Call
     program: ProgramFacts
 
 
-class RoutedCall(Message, tag="routed_call", kw_only=True):
+class RoutedCall(Message, tag="routed_call", frozen=True, kw_only=True):
     """Load balancer to one engine worker."""
 
     call: Call

@@ -9,8 +9,9 @@ import re
 from typing import Annotated, Any
 
 import msgspec
-from autellix.schemas.base import ErrorBody
 from msgspec import Meta, Struct
+
+from autellix.schemas.base import ErrorBody
 
 MAX_N = 16
 MAX_STOPS = 16

@@ -6,7 +6,7 @@ from autellix.schemas.base import Message
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 
 
-class StartSession(Message, tag="start_session", kw_only=True):
+class StartSession(Message, tag="start_session", frozen=True, kw_only=True):
     """Begin a program. Answered by `SessionStarted`."""
 
     name: str = ""
@@ -15,39 +15,39 @@ class StartSession(Message, tag="start_session", kw_only=True):
     """Idle time after which the program expires; the session manager's setting if absent."""
 
 
-class SessionStarted(Message, tag="session_started", kw_only=True):
+class SessionStarted(Message, tag="session_started", frozen=True, kw_only=True):
     """A program exists and may submit calls."""
 
     program_id: ProgramId
     ttl_ms: float
 
 
-class TouchSession(Message, tag="touch_session", kw_only=True):
+class TouchSession(Message, tag="touch_session", frozen=True, kw_only=True):
     """Keep an idle program from expiring. Answered by `SessionTouched`."""
 
     program_id: ProgramId
 
 
-class SessionTouched(Message, tag="session_touched", kw_only=True):
+class SessionTouched(Message, tag="session_touched", frozen=True, kw_only=True):
     """The program's idle time starts anew."""
 
     program_id: ProgramId
     ttl_ms: float
 
 
-class EndSession(Message, tag="end_session", kw_only=True):
+class EndSession(Message, tag="end_session", frozen=True, kw_only=True):
     """End a program and cancel what it still runs. Answered by `SessionEnded`; ending twice is harmless."""
 
     program_id: ProgramId
 
 
-class SessionEnded(Message, tag="session_ended", kw_only=True):
+class SessionEnded(Message, tag="session_ended", frozen=True, kw_only=True):
     """The program is over."""
 
     program_id: ProgramId
 
 
-class SubmitCall(Message, tag="submit_call", kw_only=True):
+class SubmitCall(Message, tag="submit_call", frozen=True, kw_only=True):
     """Submit one LLM call. Answered on the reply inbox by frames: accepted, chunks, then one finished or failed."""
 
     body: dict[str, Any]
@@ -68,34 +68,34 @@ class SubmitCall(Message, tag="submit_call", kw_only=True):
     durable: bool = False
 
 
-class CancelCalls(Message, tag="cancel_calls", kw_only=True):
+class CancelCalls(Message, tag="cancel_calls", frozen=True, kw_only=True):
     """Cancel one call, or every call of a program. Answered by `CancelAccepted`; cancelling twice is harmless."""
 
     call_id: CallId | None = None
     program_id: ProgramId | None = None
 
 
-class CancelAccepted(Message, tag="cancel_accepted", kw_only=True):
+class CancelAccepted(Message, tag="cancel_accepted", frozen=True, kw_only=True):
     """The order to cancel is on its way to the engines; each call ends in its own terminal frame."""
 
 
-class ListPrograms(Message, tag="list_programs", kw_only=True):
+class ListPrograms(Message, tag="list_programs", frozen=True, kw_only=True):
     """Ask for the process table. Answered by `ProgramList`."""
 
     include_ended: bool = True
 
 
-class GetProgram(Message, tag="get_program", kw_only=True):
+class GetProgram(Message, tag="get_program", frozen=True, kw_only=True):
     """Ask for one program. Answered by `ProgramRecord`."""
 
     program_id: ProgramId
 
 
-class ListEngines(Message, tag="list_engines", kw_only=True):
+class ListEngines(Message, tag="list_engines", frozen=True, kw_only=True):
     """Ask for the engines in rotation. Answered by `EngineList`."""
 
 
-class ControlEngine(Message, tag="control_engine", kw_only=True):
+class ControlEngine(Message, tag="control_engine", frozen=True, kw_only=True):
     """Order an engine to drain (finish what it has, take nothing new) or to resume. Answered by `EngineLoad`."""
 
     action: str

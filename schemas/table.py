@@ -1,6 +1,7 @@
 """The records that services keep and show: the process table (paper section 4.2.1) and the engines."""
 
 import msgspec
+
 from autellix.schemas.base import Message
 from autellix.schemas.events import EngineLoad
 from autellix.schemas.ids import CallId, EngineId, ProgramId, ThreadId
@@ -18,7 +19,7 @@ class ThreadRecord(msgspec.Struct, kw_only=True):
     live_call: CallId | None = None
 
 
-class ProgramRecord(Message, frozen=False, tag="program", kw_only=True):
+class ProgramRecord(msgspec.Struct, tag_field="type", tag="program", kw_only=True):
     """One row of the process table (paper section 4.2.1)."""
 
     program_id: ProgramId
@@ -48,14 +49,14 @@ class ProgramRecord(Message, frozen=False, tag="program", kw_only=True):
     last_completion_at_ms: float | None = None
 
 
-class ProgramList(Message, tag="program_list", kw_only=True):
+class ProgramList(Message, tag="program_list", frozen=True, kw_only=True):
     """The process table, oldest program first."""
 
     programs: list[ProgramRecord]
     at_ms: float
 
 
-class EngineList(Message, tag="engine_list", kw_only=True):
+class EngineList(Message, tag="engine_list", frozen=True, kw_only=True):
     """The engines in rotation, with their last heartbeat."""
 
     engines: list[EngineLoad]

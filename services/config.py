@@ -23,19 +23,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What every table is: frozen, and strict about its keys."""
 
 
-class NatsSettings(Settings, kw_only=True):
+class NatsSettings(Settings, frozen=True, kw_only=True):
     """`[nats]`."""
 
     url: str = "nats://127.0.0.1:4222"
 
 
-class LogSettings(Settings, kw_only=True):
+class LogSettings(Settings, frozen=True, kw_only=True):
     """`[log]`."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class SessionManagerSettings(Settings, kw_only=True):
+class SessionManagerSettings(Settings, frozen=True, kw_only=True):
     """`[session_manager]`."""
 
     ttl_s: Positive = 600.0
@@ -49,7 +49,7 @@ class SessionManagerSettings(Settings, kw_only=True):
     """Bytes of a request's JSON text; beyond it the call is refused with status 413."""
 
 
-class ProcessTableSettings(Settings, kw_only=True):
+class ProcessTableSettings(Settings, frozen=True, kw_only=True):
     """`[process_table]`."""
 
     ended_kept: Count = 1000
@@ -59,7 +59,7 @@ class ProcessTableSettings(Settings, kw_only=True):
     events_max_age_s: Positive = 86_400.0
 
 
-class LoadBalancerSettings(Settings, kw_only=True):
+class LoadBalancerSettings(Settings, frozen=True, kw_only=True):
     """`[load_balancer]`."""
 
     policy: Literal["autellix", "least_used", "round_robin"] = "autellix"
@@ -70,7 +70,7 @@ class LoadBalancerSettings(Settings, kw_only=True):
     """Without a heartbeat for this long an engine leaves the rotation."""
 
 
-class EngineWorkerSettings(Settings, kw_only=True):
+class EngineWorkerSettings(Settings, frozen=True, kw_only=True):
     """`[engine_worker]`."""
 
     engine_id: str = "engine-0"
@@ -97,20 +97,20 @@ class EngineWorkerSettings(Settings, kw_only=True):
     """Further arguments, as `vllm serve` takes them."""
 
 
-class HttpSettings(Settings, kw_only=True):
+class HttpSettings(Settings, frozen=True, kw_only=True):
     """Where a service answers HTTP."""
 
     host: str = "127.0.0.1"
     port: Port
 
 
-class MetricsSettings(HttpSettings, kw_only=True):
+class MetricsSettings(HttpSettings, frozen=True, kw_only=True):
     """`[metrics]`."""
 
     port: Port = 9464
 
 
-class GatewaySettings(HttpSettings, kw_only=True):
+class GatewaySettings(HttpSettings, frozen=True, kw_only=True):
     """`[gateway]`."""
 
     port: Port = 8000
@@ -123,7 +123,7 @@ class GatewaySettings(HttpSettings, kw_only=True):
     """How long calls may finish after SIGTERM before they end with an error; below systemd's TimeoutStopSec."""
 
 
-class Config(Settings, kw_only=True):
+class Config(Settings, frozen=True, kw_only=True):
     """All of `autellix.toml`."""
 
     nats: NatsSettings = NatsSettings()

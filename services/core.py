@@ -7,6 +7,8 @@ never publishes and never asks another service. The same core runs on NATS, in m
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from autellix.schemas import subjects
 from autellix.schemas.base import Message
 from autellix.schemas.messages import Event
@@ -23,7 +25,7 @@ class Out(NamedTuple):
     """One message to publish."""
 
     subject: str
-    message: Message
+    message: msgspec.Struct
     as_json: bool = False
 
 
@@ -53,7 +55,7 @@ class Chance(Protocol):
         ...
 
 
-def answer(reply: Reply | None, message: Message) -> list[Out]:
+def answer(reply: Reply | None, message: msgspec.Struct) -> list[Out]:
     """Return the answer to a request, or nothing when nobody waits for one."""
     return [Out(reply.subject, message, reply.as_json)] if reply else []
 

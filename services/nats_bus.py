@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import nats
 import structlog
-from autellix.services.bus import BusDownError, Delivery, Handler, PayloadTooLargeError, Subscription
 from nats.errors import ConnectionClosedError, MaxPayloadError, OutboundBufferLimitError
 from nats.js.errors import BadRequestError
 from nats.micro import add_service
+
+from autellix.services.bus import BusDownError, Delivery, Handler, PayloadTooLargeError, Subscription
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -1,5 +1,6 @@
 """systemd's readiness protocol (`sd_notify(3)`): a datagram to the socket that the manager names."""
 
+import contextlib
 import os
 import socket
 
@@ -11,6 +12,5 @@ def notify(state: str) -> None:
         return
     if address.startswith("@"):  # an abstract socket
         address = "\0" + address[1:]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.connect(address)
-        sock.sendall(state.encode())
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.sendto(state.encode(), address)  # a manager that is gone is no reason to fail

@@ -15,7 +15,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import structlog
-from autellix.schemas.base import ErrorBody, Message
+import uvloop
+
+from autellix.schemas import subjects
+from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import Decoder, MalformedMessageError, encode, is_json
 from autellix.schemas.messages import Failed
 from autellix.services import logs, notify
@@ -156,10 +159,12 @@ async def publish(bus: Bus, out: Out) -> None:
     try:
         await bus.publish(out.subject, encode(out.message, as_json=out.as_json))
     except (ValueError, PayloadTooLargeError, BusDownError) as error:
-        log.error("not published", subject=out.subject, kind=type(out.message).__name__, error=str(error))  # noqa: TRY400
+        log.error("not published", subject=out.subject, error=str(error), **ids_of(out.message))  # noqa: TRY400
+    if out.subject.startswith(subjects.PROGRAM_EVENTS.rstrip("*")):
+        log.info(str(out.message.__struct_config__.tag), **ids_of(out.message))
 
 
-def ids_of(message: Message) -> dict[str, str]:
+def ids_of(message: Any) -> dict[str, str]:
     """Return the ids that a message names, to be bound to log lines."""
     source = getattr(message, "call", message)
     names = ("program_id", "call_id", "engine_id")
@@ -225,4 +230,5 @@ async def live(name: str, nats_url: str, application: Application) -> None:
 def run_process(name: str, nats_url: str, log_level: str, application: Application) -> None:
     """Run a service process and return when it has drained."""
     logs.setup(name, log_level)
-    asyncio.run(live(name, nats_url, application))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(live(name, nats_url, application))

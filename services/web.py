@@ -12,11 +12,12 @@ from http import HTTPStatus
 from typing import Self
 
 import uvicorn
-from autellix.services.config import HttpSettings
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
+
+from autellix.services.config import HttpSettings
 
 KEEP_ALIVE_S = 75
 """Longer than clients keep idle connections, so that none sends a request into a connection just closed."""

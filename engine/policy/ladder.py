@@ -14,7 +14,7 @@ class Ladder:
     """Ascending, positive, milliseconds; one less than there are queues."""
 
     def __post_init__(self) -> None:
-        if any(lower >= upper for lower, upper in pairwise((0.0, *self.bounds))):
+        if not all(lower < upper for lower, upper in pairwise((0.0, *self.bounds))):
             raise ValueError(f"bounds must be positive and ascend: {self.bounds}")
 
     @classmethod

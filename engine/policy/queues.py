@@ -8,6 +8,7 @@ Rules:
 * A waiting call is promoted to the back of the best queue when (W_p + W_c) / max(T_p + T_c, floor) >= beta, with W and
   T the waited and the attained time of its program and of itself. Only the call's *window* counters are then reset; the
   *lifetime* ones are what its program is charged (the paper's line 29 resets the one counter that line 4 needs).
+* A step that was under way when its call was preempted is charged to the waiting call, which may sink by it.
 * Time is an argument, in milliseconds of any clock that does not go back. Each event costs O(log n).
 """
 
@@ -42,6 +43,8 @@ class QueuedCall:
     preemptions: int = 0
     queues: list[int] = field(default_factory=list)
     """Every queue it was in, in order."""
+    watch: int | None = None
+    """The one note of when it will starve that holds; None while it cannot."""
 
     @property
     def rank(self) -> Rank:
@@ -89,12 +92,17 @@ class CallQueues:
         """Let a waiting call run."""
         self._stop_waiting(self._calls[call_id], now_ms)
 
-    def preempt(self, call_id: CallId, now_ms: float) -> None:
-        """Let a running call wait again, in its place."""
+    def wait(self, call_id: CallId, now_ms: float) -> None:
+        """Let a call that ran wait again, in its place; one that waits goes on waiting."""
         call = self._calls[call_id]
-        call.waiting_since_ms = now_ms
-        call.preemptions += 1
-        self._watch(call)
+        if call.waiting_since_ms is None:
+            call.waiting_since_ms = now_ms
+            self._watch(call)
+
+    def preempt(self, call_id: CallId, now_ms: float) -> None:
+        """Put a running call out of the batch: it waits, in its place."""
+        self._calls[call_id].preemptions += 1
+        self.wait(call_id, now_ms)
 
     def charge(self, call_id: CallId, step_ms: float) -> bool:
         """Charge one engine step to a call that was in it; tell whether that demoted it."""
@@ -102,17 +110,18 @@ class CallQueues:
         call.service_ms += step_ms
         call.window_service_ms += step_ms
         call.quantum_left_ms -= step_ms
-        if call.quantum_left_ms > 0:
-            return False
-        self._enter(call, call.queue + 1)
-        return True
+        demoted = call.quantum_left_ms <= 0
+        if demoted:
+            self._enter(call, call.queue + 1)
+        self._watch(call)
+        return demoted
 
     def promote(self, now_ms: float) -> list[QueuedCall]:
         """Move every waiting call that starves to the best queue and return them."""
         promoted = []
         while self._starving and self._starving[0][0] <= now_ms:
-            _, _, call = heapq.heappop(self._starving)
-            if self._starves(call, now_ms):
+            _, note, call = heapq.heappop(self._starving)
+            if call.watch == note:
                 self._stop_waiting(call, now_ms)
                 call.waiting_since_ms = now_ms
                 call.window_service_ms = call.window_wait_ms = 0.0
@@ -124,9 +133,6 @@ class CallQueues:
         """Let a call leave, from wherever it is, and return it with its counters closed."""
         call = self._calls.pop(call_id)
         self._stop_waiting(call, now_ms)
-        if len(self._starving) > 64 + 4 * len(self._calls):  # mostly entries of calls that left
-            self._starving = [entry for entry in self._starving if entry[2].call_id in self._calls]
-            heapq.heapify(self._starving)
         return call
 
     def _enter(self, call: QueuedCall, queue: int) -> None:
@@ -140,7 +146,7 @@ class CallQueues:
             waited = now_ms - call.waiting_since_ms
             call.wait_ms += waited
             call.window_wait_ms += waited
-            call.waiting_since_ms = None
+            call.waiting_since_ms = call.watch = None
 
     def _due_ms(self, call: QueuedCall, since_ms: float) -> float:
         """Return when a call that waits since `since_ms` will have waited beta times what it attained."""
@@ -148,13 +154,11 @@ class CallQueues:
         return since_ms + self._beta * attained - call.program.waiting_ms - call.window_wait_ms
 
     def _watch(self, call: QueuedCall) -> None:
-        if call.queue > 0 and call.waiting_since_ms is not None:
-            due_ms = self._due_ms(call, call.waiting_since_ms)
-            heapq.heappush(self._starving, (due_ms, next(self._places), call))
-
-    def _starves(self, call: QueuedCall, now_ms: float) -> bool:
-        """Tell whether an entry of the heap still holds: the call may have run, sunk or left since."""
-        since_ms = call.waiting_since_ms
-        if since_ms is None or call.queue == 0 or self._calls.get(call.call_id) is not call:
-            return False
-        return self._due_ms(call, since_ms) <= now_ms
+        """Note when a waiting call will starve; an earlier note of it is void."""
+        if call.queue == 0 or call.waiting_since_ms is None:
+            return
+        call.watch = next(self._places)
+        heapq.heappush(self._starving, (self._due_ms(call, call.waiting_since_ms), call.watch, call))
+        if len(self._starving) > 64 + 2 * len(self._calls):  # most notes are void
+            self._starving = [entry for entry in self._starving if entry[2].watch == entry[1]]
+            heapq.heapify(self._starving)

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 from autellix.engine.executor import Answer, Output, Piece, Refusal
 from autellix.schemas.base import ErrorBody
 
+HANG_UP_S = 2.0
+"""How long an application may take to notice that its client hung up."""
+
 
 class Part(NamedTuple):
     """A part of an HTTP answer: its status comes first, then bytes."""
@@ -43,9 +46,16 @@ async def exchange(app: Any, path: str, body: bytes, headers: dict[str, str]) ->
         await task  # an application that failed says so here
     finally:
         hung_up.set()
+        await _end(task)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Let an application that was hung up on come to its end: it stops its own tasks, which cancelling it would not."""
+    await asyncio.wait({task}, timeout=HANG_UP_S)
+    if not task.done():
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 def _scope(app: Any, path: str, headers: dict[str, str]) -> dict[str, Any]:

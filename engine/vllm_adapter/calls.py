@@ -7,11 +7,12 @@ while any of them runs, and leaves with its last.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from vllm.v1.request import Request
+
 from autellix.engine.policy.queues import CallQueues, QueuedCall, Rank
 from autellix.engine.vllm_adapter.options import from_xargs
 from autellix.engine.vllm_adapter.reports import Ended, ReportSender, Started
 from autellix.schemas.ids import CallId
-from vllm.v1.request import Request
 
 
 @dataclass(eq=False)
@@ -80,11 +81,14 @@ class EngineCalls:
         promoted = self._queues.promote(now_ms)
         return [request for queued in promoted for request in self._of_call[queued.call_id].live.values()]
 
-    def charge(self, request_ids: Iterable[str], step_ms: float) -> None:
-        """Charge one step to every call that had a request in it; one that was aborted meanwhile is gone."""
+    def charge(self, request_ids: Iterable[str], step_ms: float) -> list[Request]:
+        """Charge one step to every call that had a request in it; return the requests whose rank that changed.
+
+        A call that was aborted meanwhile is gone, and one that was preempted meanwhile is charged where it waits.
+        """
         states = {self._of_request[request_id] for request_id in request_ids if request_id in self._of_request}
-        for state in states:
-            self._queues.charge(state.queued.call_id, step_ms)
+        demoted = [state for state in states if self._queues.charge(state.queued.call_id, step_ms)]
+        return [request for state in demoted for request in state.live.values()]
 
     def ended(self, request: Request, now_ms: float) -> None:
         """Note that a request left; with its last one the call leaves and is reported."""
@@ -96,8 +100,8 @@ class EngineCalls:
         state.running.discard(request.request_id)
         if not state.live:
             self._report(state, now_ms)
-        elif not state.running and state.queued.waiting_since_ms is None:
-            state.queued.waiting_since_ms = now_ms
+        elif not state.running:
+            self._queues.wait(state.queued.call_id, now_ms)
 
     def _report(self, state: EngineCallState, now_ms: float) -> None:
         call_id = state.queued.call_id

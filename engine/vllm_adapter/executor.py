@@ -68,13 +68,15 @@ class VllmExecutor:
     async def account(self, call_id: CallId) -> Account:
         """Return what the scheduler measured for a call whose `run` is over; nothing if it never got that far."""
         self.take_reports()
-        future = self._accounts.pop(call_id, None)
+        future = self._accounts.get(call_id)
         if future is None:
             return Account()
         try:
             return await asyncio.wait_for(future, REPORT_WAIT_S)
         except TimeoutError:
             return Account()
+        finally:
+            del self._accounts[call_id]
 
     def load(self) -> Load:
         """Return how busy the engine is."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+
 from autellix.engine.executor import EngineCall
 from autellix.schemas.ids import CallId
 from autellix.schemas.messages import ProgramFacts

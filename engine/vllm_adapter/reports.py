@@ -10,6 +10,7 @@ import socket
 from pathlib import Path
 
 import msgspec
+
 from autellix.schemas.ids import CallId
 
 

@@ -1,16 +1,17 @@
 """vLLM's request queue, in the order of the policy.
 
 The rank of a request is asked when it is added. A rank that changes while the request waits (a promotion) is told by
-`rerank`. Removed and re-ranked entries stay in the heap until they come to its top.
+`rerank`. Removed and re-ranked entries stay in the heap until they come to its top, or are most of it.
 """
 
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 
-from autellix.engine.policy.queues import Rank
 from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.request import Request
+
+from autellix.engine.policy.queues import Rank
 
 Entry = tuple[Rank, int, Request]
 
@@ -29,6 +30,9 @@ class ProgramRequestQueue(RequestQueue):
         entry = (self._rank_of(request), next(self._numbers), request)
         self._valid[request.request_id] = entry
         heapq.heappush(self._heap, entry)
+        if len(self._heap) > 64 + 2 * len(self._valid):  # most entries are void
+            self._heap = list(self._valid.values())
+            heapq.heapify(self._heap)
 
     def rerank(self, request: Request) -> None:
         """Move a request that waits here to the rank it has now."""

@@ -13,7 +13,14 @@ Rules:
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.engine import EngineCoreOutputs
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
 
 from autellix.engine.policy import policy_named
 from autellix.engine.policy.ladder import Ladder
@@ -22,11 +29,6 @@ from autellix.engine.vllm_adapter.calls import EngineCalls
 from autellix.engine.vllm_adapter.options import from_config
 from autellix.engine.vllm_adapter.reports import Busy, ReportSender
 from autellix.engine.vllm_adapter.request_queue import ProgramRequestQueue
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.engine import EngineCoreOutputs
-from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request
 
 BUSY_REPORT_MS = 100.0
 
@@ -74,7 +76,7 @@ class ProgramScheduler(AsyncScheduler):
         now_ms = _now_ms()
         began_ms = max(self._step_starts.popleft(), self._last_output_ms)
         self._last_output_ms = now_ms
-        self._calls.charge(scheduler_output.num_scheduled_tokens, now_ms - began_ms)
+        self._rerank(self._calls.charge(scheduler_output.num_scheduled_tokens, now_ms - began_ms))
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         if now_ms - self._busy_reported_ms >= BUSY_REPORT_MS or not self.requests:
             self._report_busy(now_ms)
@@ -82,11 +84,15 @@ class ProgramScheduler(AsyncScheduler):
 
     def _apply_policy(self, now_ms: float) -> None:
         """Put everything in the order of the policy and make room for who is strictly better."""
-        for request in self._calls.promoted(now_ms):
-            self._program_waiting.rerank(request)
-            self._program_holding.rerank(request)
+        self._rerank(self._calls.promoted(now_ms))
         self.running.sort(key=self._rank_of)
         self._make_room(now_ms)
+
+    def _rerank(self, requests: Iterable[Request]) -> None:
+        """Move those of `requests` that wait to the rank they have now."""
+        for request in requests:
+            self._program_waiting.rerank(request)
+            self._program_holding.rerank(request)
 
     def _make_room(self, now_ms: float) -> None:
         """Preempt the worst running requests for waiting ones in strictly better queues, at the slot limit."""

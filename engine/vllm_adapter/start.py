@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
 from autellix.engine.executor import EngineCall, EngineInfo, Refusal
 from autellix.engine.vllm_adapter.executor import VllmExecutor
 from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config
@@ -51,6 +53,20 @@ async def vllm_executor(arguments: Sequence[str], options: SchedulerOptions) -> 
             finally:
                 loop.remove_reader(reports.fileno())
                 reports.close()
+
+
+JSON_LOGS = ["--logging-config.formatter", "json"]
+
+
+def platform_arguments(kv_cache_gib: int) -> list[str]:
+    """Prepare the environment for the platform vLLM finds here, and return the arguments it needs there."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return JSON_LOGS
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(kv_cache_gib))
+    return [*JSON_LOGS, "--enforce-eager"]  # compiling takes minutes on a CPU and gains little for small models
 
 
 def _info(engine: Any, namespace: Any, options: SchedulerOptions) -> EngineInfo:

@@ -1,12 +1,15 @@
 """Starts the engine that the settings ask for."""
 
-import os
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from autellix.engine.executor import EngineInfo, Executor
 from autellix.engine.simulated import SimulatedExecutor
 from autellix.services.config import EngineWorkerSettings
+
+RANDOM_WEIGHTS = frozenset({"tiny"})
+"""Models without a weights file: vLLM makes random ones up."""
 
 
 @asynccontextmanager
@@ -15,8 +18,10 @@ async def executor_for(settings: EngineWorkerSettings) -> AsyncIterator[Executor
     if settings.backend == "simulated":
         yield SimulatedExecutor(_simulated_info(settings))
         return
+    # Imports torch: only where an engine runs.
+    from autellix.engine.vllm_adapter.models import resolve
     from autellix.engine.vllm_adapter.options import SchedulerOptions
-    from autellix.engine.vllm_adapter.start import vllm_executor
+    from autellix.engine.vllm_adapter.start import platform_arguments, vllm_executor
 
     options = SchedulerOptions(
         policy=settings.policy,
@@ -25,28 +30,25 @@ async def executor_for(settings: EngineWorkerSettings) -> AsyncIterator[Executor
         beta=settings.beta,
         policy_interval_steps=settings.policy_interval_steps,
     )
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(settings.kv_cache_gib))
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    async with vllm_executor(vllm_arguments(settings), options) as executor:
+    model = await asyncio.to_thread(resolve, settings.model)
+    load = ["--load-format", "dummy"] if settings.model in RANDOM_WEIGHTS else []
+    arguments = [*platform_arguments(settings.kv_cache_gib), *load, *vllm_arguments(settings, model)]
+    async with vllm_executor(arguments, options) as executor:
         yield executor
 
 
-def vllm_arguments(settings: EngineWorkerSettings) -> list[str]:
+def vllm_arguments(settings: EngineWorkerSettings, model: str) -> list[str]:
     """Return the settings as `vllm serve` takes them; the user's own come last and win."""
-    folder = resolve(settings.model)
     named = [
-        *("--model", str(folder)),
+        *("--model", model),
         *("--served-model-name", settings.model),
         *("--max-num-seqs", str(settings.slots)),
         "--enable-auto-tool-choice",
         *("--tool-call-parser", "hermes"),
         "--disable-log-stats",
-        "--enforce-eager",
     ]
     if settings.max_model_len:
         named += ["--max-model-len", str(settings.max_model_len)]
-    if settings.model in DUMMY_WEIGHTS:
-        named += ["--load-format", "dummy"]
     return [*named, *settings.vllm_args]
 
 

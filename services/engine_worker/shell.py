@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import structlog
+
 from autellix.engine.executor import EngineGoneError, Executor
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 import structlog
+
 from autellix.engine.executor import Account, Answer, EngineCall, EngineGoneError, Executor, Piece, Refusal
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.messages import Chunk, RoutedCall

@@ -201,7 +201,7 @@ class ProcessTable:
         rows = [row for row in self._rows.values() if request.include_ended or row.record.state == "running"]
         return ProgramList(programs=[row.settle(now_ms) for row in rows], at_ms=now_ms)
 
-    def _get(self, request: GetProgram, now_ms: float) -> Message:
+    def _get(self, request: GetProgram, now_ms: float) -> ProgramRecord | Failed:
         row = self._rows.get(request.program_id)
         if row:
             return row.settle(now_ms)

@@ -174,9 +174,9 @@ class SessionManager:
         session.expires_at_ms = now_ms + session.ttl_ms
         return [
             *outs,
+            Out(subjects.CALL_SUBMITTED, SubmittedCall(call=call)),  # first: everything else may come later
             *answer(reply, Accepted(call_id=call.call_id, program_id=call.program_id, thread_id=call.thread_id)),
             announce(_submitted(call)),
-            Out(subjects.CALL_SUBMITTED, SubmittedCall(call=call)),
         ]
 
     def _check_call(self, request: SubmitCall, text: bytes) -> None:

@@ -1,0 +1,62 @@
+# The tasks of this repository; `make` alone lists them.
+# What needs an installation makes it first: `make demo` and `make test` work on a fresh clone.
+
+PYTHON ?= python3
+BIN := .venv/bin
+MODEL ?= smollm2-135m-instruct
+
+.DEFAULT_GOAL := help
+.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench-overhead pre-commit pins clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: ## Install vLLM for this machine and Autellix into .venv
+	@$(PYTHON) ops/install.py
+
+dev:
+	@$(PYTHON) ops/install.py --dev
+
+model: install ## Prepare the built-in model
+	@$(BIN)/python -m autellix.engine.vllm_adapter.models $(MODEL)
+
+demo: model ## Start everything and run a demonstration
+	@$(BIN)/python -m autellix.client.demo
+
+test: dev ## Run the tests
+	@$(BIN)/pytest
+
+check: fmt-check lint types contracts test ## Everything a change must pass
+
+fmt: dev ## Format the code and sort its imports
+	@$(BIN)/ruff check --quiet --select I --fix .
+	@$(BIN)/ruff format .
+
+fmt-check: dev
+	@$(BIN)/ruff format --check .
+
+lint: dev ## Look for mistakes
+	@$(BIN)/ruff check .
+
+types: dev ## Check the types
+	@$(BIN)/mypy
+
+contracts: dev ## Check who imports whom
+	@$(BIN)/lint-imports
+
+wheel: dev ## Build the wheel and the source archive into dist/
+	@$(BIN)/python -m build --no-isolation .
+
+bench-overhead: install ## Measure what the pipeline adds to a call
+	@$(BIN)/python -m autellix.services.engine_worker.bench_overhead
+
+pre-commit: dev ## Run the checks before every commit
+	@$(BIN)/pre-commit install
+
+pins: dev ## Pin the newest versions that fit together
+	@$(BIN)/python ops/pin.py
+
+clean: ## Remove what was built, installed and cached here
+	rm -rf .venv dist build .run .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+	find ops/packaging -name '*.egg-info' -prune -exec rm -rf {} +

@@ -1,0 +1,23 @@
+"""The options that several verbs share."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+
+
+def add_nats_url(parser: argparse.ArgumentParser) -> None:
+    """Let the verb be told where NATS is."""
+    parser.add_argument(
+        "--nats-url", metavar="URL", help="the NATS server; else AUTELLIX_NATS_URL, else nats://127.0.0.1:4222"
+    )
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Let the verb be told the settings of services."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the settings of the services (autellix.toml)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="TABLE.KEY=VALUE", dest="overrides", help="one more setting"
+    )

@@ -1,0 +1,87 @@
+"""`autellix up`: everything on this machine, in the foreground."""
+
+import argparse
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from autellix.client.cli.options import add_settings
+from autellix.client.plan import Plan
+from autellix.client.progress import started
+from autellix.client.stack import Stack
+
+if TYPE_CHECKING:
+    from autellix.client.cli.options import Verbs
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def add(verbs: "Verbs") -> None:
+    """Define the verb."""
+    text = "Run a NATS server, every service and the engines in the foreground, until Ctrl-C."
+    parser = verbs.add_parser("up", help="run everything on this machine", description=text)
+    parser.add_argument("--model", help="the model that the engines serve")
+    parser.add_argument("--engines", type=int, default=1, metavar="N", help="how many engines (default: 1)")
+    parser.add_argument("--policy", help="the engines' scheduling policy: fcfs, mlfq, plas or atlas")
+    parser.add_argument("--port", type=int, default=8000, help="of the HTTP gateway (default: 8000; 0: any free one)")
+    parser.add_argument("--nats-url", metavar="URL", help="use this NATS server instead of starting one")
+    parser.add_argument("--log-dir", type=Path, metavar="DIR", help="where the logs go (default: a temporary folder)")
+    add_settings(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the stack until a signal; the exit status is 0 when it was asked to stop."""
+    plan = Plan(
+        model=arguments.model,
+        policy=arguments.policy,
+        engines=arguments.engines,
+        port=arguments.port,
+        nats_url=arguments.nats_url,
+        config=arguments.config,
+        overrides=tuple(arguments.overrides),
+        log_dir=arguments.log_dir,
+    )
+    asyncio.run(_up(Stack(plan), Console()))
+    return 0
+
+
+async def _up(stack: Stack, console: Console) -> None:
+    print(f"The logs are in {stack.log_dir}", flush=True)
+    _cancel_on_signal(asyncio.current_task())
+    try:
+        async with started(stack, console):
+            print(_how_to_connect(stack), flush=True)
+            await stack.guard(asyncio.Event().wait())
+    except asyncio.CancelledError:
+        print("Stopped.", flush=True)
+
+
+def _cancel_on_signal(task: "asyncio.Task[None] | None") -> None:
+    """Cancel `task` at the first signal to stop; later ones are ignored, since stopping has its own bound."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        for name in STOP_SIGNALS:
+            loop.add_signal_handler(name, lambda: None)
+        print("Stopping ...", flush=True)
+        if task:
+            task.cancel()
+
+    for name in STOP_SIGNALS:
+        loop.add_signal_handler(name, stop)
+
+
+def _how_to_connect(stack: Stack) -> str:
+    return f"""
+HTTP  {stack.http_url}/v1
+NATS  {stack.nats_url}
+
+export AUTELLIX_NATS_URL={stack.nats_url}
+export OPENAI_BASE_URL={stack.http_url}/v1
+export OPENAI_API_KEY=unused
+
+Ready; Ctrl-C stops everything."""

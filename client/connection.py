@@ -1,0 +1,203 @@
+"""The process's connection to NATS: requests, and an inbox for the frames of each call.
+
+All programs of a process share one connection per URL and event loop, and that connection has one wildcard
+subscription, made before the first call: no frame of an answer can come before somebody listens.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import re
+import weakref
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import nats.errors
+from nats.aio.client import Client
+
+from autellix.client.errors import CallFailedError, UnreachableError, failure
+from autellix.client.inbox import Inbox, decode
+from autellix.schemas.base import Message
+from autellix.schemas.codec import Decoder, encode
+from autellix.schemas.frames import Failed
+from autellix.schemas.messages import SessionAnswer, TableAnswer
+
+log = logging.getLogger("autellix")
+
+DEFAULT_URL = "nats://127.0.0.1:4222"
+CONNECT_S = 5.0
+REQUEST_S = 10.0
+RECONNECT_WAIT_S = 0.5
+
+T = TypeVar("T", bound=Message)
+_ANSWERS: Decoder[SessionAnswer | TableAnswer] = Decoder(SessionAnswer | TableAnswer)
+
+
+class Connection:
+    """One connection to NATS."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._prefix = client.new_inbox()
+        self._names = itertools.count(1)
+        self._inboxes: dict[str, Inbox] = {}
+
+    async def listen(self) -> None:
+        """Subscribe to all inboxes at once; on return the server knows."""
+        await self._client.subscribe(f"{self._prefix}.*", cb=self._dispatch)
+        await self._client.flush()
+
+    async def _dispatch(self, msg: Any) -> None:
+        inbox = self._inboxes.get(msg.subject)
+        if inbox is None:
+            return  # its reader has gone
+        if (msg.headers or {}).get("Status") == "503":
+            inbox.end(_nobody())
+        else:
+            inbox.put(msg.data)
+
+    @contextmanager
+    def inbox(self) -> Iterator[Inbox]:
+        """Open an inbox for the frames of one call."""
+        inbox = Inbox(f"{self._prefix}.{next(self._names)}")
+        self._inboxes[inbox.subject] = inbox
+        try:
+            yield inbox
+        finally:
+            del self._inboxes[inbox.subject]
+
+    async def publish(self, subject: str, message: Message, *, reply: str = "") -> None:
+        """Send a message to whoever listens.
+
+        Raises:
+            CallFailedError: when the message has no encoding, is too large, or the connection is closed.
+        """
+        try:
+            await self._client.publish(subject, encode(message), reply=reply)
+        except nats.errors.MaxPayloadError as error:
+            limit = self._client.max_payload
+            raise failure(
+                413, f"The request is larger than the {limit} bytes that the bus carries.", "too_large"
+            ) from error
+        except nats.errors.Error as error:
+            raise failure(503, f"NATS: {error}", "nats", retry_safe=True) from error
+        except ValueError as error:
+            raise failure(400, f"The request has no encoding: {error}", "no_encoding") from error
+
+    async def request(self, subject: str, message: Message, expected: type[T]) -> T:
+        """Send a request and return its answer.
+
+        Raises:
+            CallFailedError: when the service refuses, or nobody answers in time.
+        """
+        try:
+            msg = await self._client.request(subject, encode(message), timeout=REQUEST_S)
+        except nats.errors.NoRespondersError as error:
+            raise _nobody() from error
+        except nats.errors.TimeoutError as error:
+            raise failure(504, f"No answer on {subject} within {REQUEST_S:g} s.", "no_answer") from error
+        except nats.errors.Error as error:
+            raise failure(503, f"NATS: {error}", "nats", retry_safe=True) from error
+        answer = decode(_ANSWERS, msg.data)
+        if isinstance(answer, Failed):
+            raise CallFailedError(answer)
+        if not isinstance(answer, expected):
+            raise failure(502, f"{subject} answered with a {type(answer).__name__}.", "malformed")
+        return answer
+
+    async def close(self) -> None:
+        """Fail the calls that are still open, send what was published, and disconnect."""
+        for inbox in self._inboxes.values():
+            inbox.end(failure(503, "The program ended before its call did.", "program_ended"))
+        await self._client.close()
+
+
+def _nobody() -> CallFailedError:
+    return failure(503, "Nobody answers: is Autellix running on this NATS server?", "no_responders", retry_safe=True)
+
+
+def url_or_default(url: str | None) -> str:
+    """Return `url`, or else that of the environment, or else the local server's."""
+    return url or os.environ.get("AUTELLIX_NATS_URL") or DEFAULT_URL
+
+
+async def connect(url: str) -> Connection:
+    """Return a new connection, which will reconnect for ever; a first attempt that fails is final.
+
+    Raises:
+        UnreachableError: when there is no server at `url`, or it refuses.
+    """
+    client = Client()
+    connected = False
+
+    async def on_error(error: Exception) -> None:
+        if not connected:
+            raise error  # ends `client.connect`, which would try again for ever
+        log.warning("NATS: %s", error)
+
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            await client.connect(
+                url,
+                name="autellix-client",
+                error_cb=on_error,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=RECONNECT_WAIT_S,
+            )
+        connected = True
+    except (OSError, ValueError, nats.errors.Error) as error:
+        raise UnreachableError(
+            f"No NATS server at {_without_password(url)}: {error or type(error).__name__}"
+        ) from error
+    finally:
+        if not connected:
+            await client.close()
+    connection = Connection(client)
+    await connection.listen()
+    return connection
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"//[^/]*@", "//", url)
+
+
+class _Lease:
+    """A connection and the number of its users."""
+
+    def __init__(self, url: str) -> None:
+        self.users = 0
+        self.opening = asyncio.create_task(connect(url))
+
+    async def connection(self) -> Connection:
+        return await asyncio.shield(self.opening)  # one user who gives up must not fail the others
+
+    async def close(self) -> None:
+        self.opening.cancel()
+        (opened,) = await asyncio.gather(self.opening, return_exceptions=True)
+        if isinstance(opened, Connection):
+            await opened.close()
+
+
+# The one thing that a process shares: agents open programs anywhere, without handing a connection around.
+_LEASES: MutableMapping[asyncio.AbstractEventLoop, dict[str, _Lease]] = weakref.WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def shared(url: str) -> AsyncIterator[Connection]:
+    """Lend the process's connection to `url`; its first user opens it and its last one closes it.
+
+    Raises:
+        UnreachableError: when there is no server at `url`, or it refuses.
+    """
+    mine = _LEASES.setdefault(asyncio.get_running_loop(), {})
+    lease = mine.get(url) or mine.setdefault(url, _Lease(url))
+    lease.users += 1
+    try:
+        yield await lease.connection()
+    finally:
+        lease.users -= 1
+        if not lease.users:
+            del mine[url]
+            await lease.close()

@@ -1,0 +1,115 @@
+"""`python -m autellix.client.demo`: four agents at the same time on one small model, and where their time went."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import nats
+from rich.console import Console
+from rich.text import Text
+
+from autellix.client.cli.ps import listed
+from autellix.client.errors import AutellixError
+from autellix.client.examples import chat, map_reduce, react, tree_search
+from autellix.client.plan import Plan
+from autellix.client.progress import started
+from autellix.client.stack import Stack
+from autellix.client.tables import engines_table, interrupted_ms, life_ms, programs_table
+from autellix.client.timeline import Timeline
+from autellix.schemas import subjects
+from autellix.schemas.codec import CALL_EVENTS
+from autellix.schemas.table import ProgramList
+
+MODEL = "smollm2-135m-instruct"
+SLOTS = 4  # fewer than the calls these programs make at the same time, so that the schedule matters
+MARGIN = 12
+
+Run = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
+
+PROGRAMS: dict[str, tuple[Run, str]] = {
+    "chat": (chat.run, "cyan"),
+    "react": (react.run, "magenta"),
+    "map-reduce": (map_reduce.run, "green"),
+    "tree-search": (tree_search.run, "yellow"),
+}
+"""What runs, under the name that it gives itself, and its colour."""
+
+
+def main() -> int:
+    """Run the demo and return the exit status."""
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    begin = time.monotonic()
+    try:
+        asyncio.run(_demo(console))
+    except AutellixError as error:
+        console.print(f"The demo failed: {error}", style="red", markup=False)
+        return 1
+    console.print(f"Everything has stopped. The demo took {time.monotonic() - begin:.0f} s.")
+    return 0
+
+
+async def _demo(console: Console) -> None:
+    stack = Stack(Plan(model=MODEL, port=0, overrides=(f"engine_worker.slots={SLOTS}",)))
+    console.print(f"Starting one engine with {MODEL}; the logs are in {stack.log_dir}", soft_wrap=True)
+    async with started(stack, console):
+        os.environ.update(AUTELLIX_NATS_URL=stack.nats_url, AUTELLIX_MODEL=MODEL)
+        async with _heard(stack.nats_url) as timeline:
+            await stack.guard(_all_at_once(console))
+        programs, engines = await listed(stack.nats_url)
+        console.print("", programs_table(programs), engines_table(engines))
+        _explain(console, programs, timeline)
+
+
+@asynccontextmanager
+async def _heard(nats_url: str) -> AsyncIterator[Timeline]:
+    """Gather the events of all calls, as any outsider can."""
+    timeline = Timeline()
+
+    async def on_event(msg: Any) -> None:
+        timeline.add(CALL_EVENTS.decode(msg.data))
+
+    client = await nats.connect(nats_url)
+    await client.subscribe(subjects.CALL_EVENTS, cb=on_event)
+    await client.flush()
+    yield timeline
+    await client.drain()
+
+
+async def _all_at_once(console: Console) -> None:
+    """Run the programs, each saying what it does under its own name and colour."""
+
+    def said_by(name: str, colour: str) -> Callable[[str], None]:
+        return lambda text: console.print(Text(f"{name:>{MARGIN}} ", style=colour) + Text(text))
+
+    try:
+        async with asyncio.TaskGroup() as running:
+            for name, (run, colour) in PROGRAMS.items():
+                running.create_task(run(said_by(name, colour)))
+    except ExceptionGroup as failures:  # one is enough to say what is wrong
+        raise failures.exceptions[0] from failures
+
+
+def _explain(console: Console, programs: ProgramList, timeline: Timeline) -> None:
+    """Show for each program where its time went, and when."""
+    width = console.width - MARGIN - 1
+    scale = f"one character is {timeline.column_s(width):.2f} s"
+    console.print(f"\nEach row is a thread: . waits for the engine, # is executed, blank makes no call; {scale}\n")
+    for program in programs.programs:
+        colour = PROGRAMS[program.name][1]
+        life, interrupted = life_ms(program, programs.at_ms) / 1000, interrupted_ms(program, programs.at_ms) / 1000
+        console.print(
+            f"{program.name}: lived {life:.1f} s, {interrupted:.1f} s of them interrupted; "
+            f"its {program.calls} calls waited {program.waiting_ms / 1000:.1f} s "
+            f"and were executed {program.service_ms / 1000:.1f} s",
+            style=colour,
+        )
+        for thread_id, row in timeline.rows(program.program_id, width):
+            console.print(Text(f"{thread_id:>{MARGIN}} {row}", style=colour), overflow="crop", no_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

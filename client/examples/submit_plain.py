@@ -1,0 +1,30 @@
+"""Submits one call and prints its frames as they come, with nats-py and msgpack alone."""
+
+import asyncio
+import os
+import sys
+
+import msgpack
+import nats
+
+PROMPT = "What is the capital of France?"
+
+
+async def main(model: str) -> None:
+    """Submit a call to `model`."""
+    client = await nats.connect(os.environ.get("AUTELLIX_NATS_URL", "nats://127.0.0.1:4222"))
+    inbox = client.new_inbox()
+    frames = await client.subscribe(inbox)
+    await client.flush()  # the server listens for us before anybody answers
+    body = {"model": model, "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 16, "stream": True}
+    await client.publish("autellix.calls.submit", msgpack.packb({"type": "submit_call", "body": body}), reply=inbox)
+    async for message in frames.messages:
+        frame = msgpack.unpackb(message.data)
+        print(frame, flush=True)
+        if frame["type"] in ("finished", "failed"):
+            break
+    await client.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:] or ["smollm2-135m-instruct"]))

@@ -1,0 +1,25 @@
+"""Prints a line for each finished call, with nats-py and msgpack alone: what any language's NATS client can do."""
+
+import asyncio
+import os
+
+import msgpack
+import nats
+
+SUBJECT = "autellix.events.call.finished"
+
+
+async def main() -> None:
+    """Listen until interrupted."""
+    client = await nats.connect(os.environ.get("AUTELLIX_NATS_URL", "nats://127.0.0.1:4222"))
+    finished = await client.subscribe(SUBJECT)
+    await client.flush()  # from here on nothing is missed
+    print(f"listening to {SUBJECT}", flush=True)
+    async for message in finished.messages:
+        call = msgpack.unpackb(message.data)
+        engine, service, wait = call["engine_id"], call["service_ms"], call["wait_ms"]
+        print(f"{call['call_id']} on {engine}: served {service:.0f} ms, waited {wait:.0f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,135 @@
+"""The gateway's HTTP application: routes, error shapes, and the exchange of one call."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from autellix.schemas import subjects
+from autellix.schemas.codec import ENGINE_EVENTS
+from autellix.schemas.messages import Failed, Finished
+from autellix.schemas.openai import APIS, invalid
+from autellix.services.bus import Bus
+from autellix.services.config import GatewaySettings
+from autellix.services.gateway import answers, failures, submission
+from autellix.services.gateway.core import EngineRotation
+from autellix.services.gateway.errors import ERRORS, on_error, request_id
+from autellix.services.gateway.streams import Inbox
+from autellix.services.runner import CoreRunner, Listen
+from autellix.services.web import WebServer, health_routes
+
+log = structlog.get_logger()
+
+LISTENS = (Listen(subjects.ENGINE_EVENTS, ENGINE_EVENTS),)
+
+
+@asynccontextmanager
+async def gateway(bus: Bus, settings: GatewaySettings) -> AsyncIterator[WebServer]:
+    """Serve HTTP over `bus` for as long as the context lasts; calls that outlast the drain end with an error."""
+    rotation = EngineRotation()
+    async with Inbox(bus) as inbox, CoreRunner(bus, rotation, LISTENS):
+        app = application(bus, inbox, rotation, settings)
+        async with WebServer(app, settings, drain_s=settings.drain_s + 5) as server:
+            try:
+                yield server
+            finally:
+                asyncio.get_running_loop().call_later(settings.drain_s, inbox.fail_all, failures.STOPPING)
+
+
+def application(bus: Bus, inbox: Inbox, rotation: EngineRotation, settings: GatewaySettings) -> Starlette:
+    """Return the ASGI application."""
+
+    def why_not_ready() -> str | None:
+        if not bus.connected:
+            return "the message bus cannot be reached"
+        return "no engine is in rotation" if rotation.empty else None
+
+    calls = [Route(api, CallEndpoint(api, inbox, settings), methods=["POST"]) for api in APIS]
+    models = [Route("/v1/models", Models(rotation).all), Route("/v1/models/{model:path}", Models(rotation).one)]
+    app = Starlette(
+        routes=[*calls, *models, *health_routes(why_not_ready)],
+        exception_handlers=dict.fromkeys(ERRORS, on_error),
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+class CallEndpoint:
+    """`POST` of one API: an ASGI application."""
+
+    def __init__(self, api: str, inbox: Inbox, settings: GatewaySettings) -> None:
+        self._api = api
+        self._inbox = inbox
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Submit the call that the request asks for and answer with what comes back."""
+        request = Request(scope, receive)
+        call = await submission.read(request, self._api, bytes_max=self._settings.body_bytes_max)
+        await _while_connected(receive, self._exchange(call, request, send))
+
+    async def _exchange(self, call: submission.Submission, request: Request, send: Send) -> None:
+        outcome = "hung up"
+        async with self._inbox.submit(call.payload) as stream:
+            try:
+                await stream.accepted(self._settings.first_frame_s)
+                response = await answers.answer(
+                    stream,
+                    streamed=call.stream,
+                    heartbeat_s=self._settings.heartbeat_s,
+                    request_id=request_id(request),
+                )
+                await response(request.scope, request.receive, send)
+                outcome = _outcome(stream.end)
+            finally:
+                log.info("call", api=self._api, outcome=outcome, call_id=stream.call_id, program_id=stream.program_id)
+
+
+def _outcome(end: Finished | Failed | None) -> str:
+    """Return how an answered call ended, for the log."""
+    return end.error.code or str(end.status) if isinstance(end, Failed) else "finished"
+
+
+async def _while_connected(receive: Receive, exchange: Coroutine[Any, Any, None]) -> None:
+    """Run an exchange to its end, or until the client hangs up, which cancels it."""
+
+    async def hang_up() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async with asyncio.TaskGroup() as group:
+        exchanging = group.create_task(exchange)
+        watching = group.create_task(hang_up())
+        exchanging.add_done_callback(lambda _: watching.cancel())
+        watching.add_done_callback(lambda _: exchanging.cancel())
+
+
+class Models:
+    """`GET /v1/models`: what the engines in rotation serve."""
+
+    def __init__(self, rotation: EngineRotation) -> None:
+        self._rotation = rotation
+
+    async def all(self, _: Request) -> Response:
+        """Return the list of models."""
+        models = [_model(name, since_ms) for name, since_ms in self._rotation.models().items()]
+        return answers.as_json({"object": "list", "data": models}, {})
+
+    async def one(self, request: Request) -> Response:
+        """Return one model, or 404."""
+        name = request.path_params["model"]
+        since_ms = self._rotation.models().get(name)
+        if since_ms is None:
+            raise invalid(f"The model {name[:200]!r} does not exist.", code="model_not_found", status=404)
+        return answers.as_json(_model(name, since_ms), {})
+
+
+def _model(name: str, since_ms: float) -> dict[str, str | int]:
+    return {"id": name, "object": "model", "created": int(since_ms / 1000), "owned_by": "autellix"}

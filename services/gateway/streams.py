@@ -1,0 +1,213 @@
+"""The gateway's end of the calls it submits: one inbox, and in it a stream of parts for each call.
+
+Rules:
+* A gateway subscribes once, to `<inbox>.*`; each call has a token of its own behind the inbox. The subscription's
+  handler never waits for a client: it puts frames into a bounded queue.
+* A stream ends exactly once: with the call's own last frame, or with a failure found here (frames lost or unreadable,
+  a reader too slow, the bus lost, the gateway stopping).
+* A call whose reader is gone is cancelled, at the latest when it is accepted: an `accepted` that nobody waits for is
+  reason enough.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from typing import Final, Self
+
+import structlog
+
+from autellix.schemas import subjects
+from autellix.schemas.codec import FRAMES, MalformedMessageError, encode
+from autellix.schemas.ids import CallId, ProgramId
+from autellix.schemas.messages import Accepted, CancelCalls, Chunk, Failed, Finished, Frame
+from autellix.schemas.stream import FrameOrder
+from autellix.services.bus import Bus, BusDownError, Delivery, PayloadTooLargeError, Subscription
+from autellix.services.gateway import failures
+
+log = structlog.get_logger()
+
+Part = Chunk | Finished | Failed
+"""What a reader sees of a call."""
+
+PARTS_MAX: Final = 1024
+"""Parts kept for a reader that is behind."""
+CALLS_MAX: Final = 8192
+"""Calls that one gateway holds open."""
+WATCH_S: Final = 0.25
+"""How often the bus is looked at."""
+
+
+class CallStream:
+    """The parts of one call's answer, in order, for one reader."""
+
+    def __init__(self, *, reconnects: int = 0) -> None:
+        self.reconnects = reconnects
+        """The bus's count when the call was submitted: another one now means that parts may be gone."""
+        self.call_id: CallId | None = None
+        self.program_id: ProgramId | None = None
+        self.over = False
+        """Whether the call itself has ended or was cancelled."""
+        self.end: Finished | Failed | None = None
+        """The last part, once it is known."""
+        self._order = FrameOrder()
+        self._parts: asyncio.Queue[Part] = asyncio.Queue()
+        self._answered = asyncio.Event()
+
+    @property
+    def broken(self) -> bool:
+        """Whether the reader has got its last part although the call runs on."""
+        return self.end is not None and not self.over
+
+    def put(self, frame: Frame) -> None:
+        """Take in one frame of the call."""
+        self.call_id = self.call_id or frame.call_id
+        self._answered.set()
+        match frame:
+            case Accepted():
+                self.program_id = frame.program_id
+            case Chunk() if self._parts.qsize() >= PARTS_MAX:
+                self.fail(failures.slow_reader(PARTS_MAX))
+            case _:
+                part = self._append(frame)
+                self.over = self.over or (part is frame and part is self.end)
+
+    def fail(self, failure: Failed) -> None:
+        """End the stream, unless it has ended, with a failure that the call itself does not know of."""
+        self._answered.set()
+        self._append(failure)
+
+    def _append(self, frame: Part) -> Part | None:
+        part = self._order.admit(frame)
+        if part is None or isinstance(part, Accepted):
+            return None
+        if isinstance(part, Finished | Failed):
+            self.end = part
+        self._parts.put_nowait(part)
+        return part
+
+    async def accepted(self, patience_s: float) -> None:
+        """Return when the pipeline has answered anything; after `patience_s` seconds the stream ends in a failure."""
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._answered.wait()
+        except TimeoutError:
+            self.fail(failures.not_accepted(patience_s))
+
+    async def next(self, patience_s: float | None = None) -> Part | None:
+        """Return the next part, or None after `patience_s` seconds of silence."""
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self._parts.get()
+        except TimeoutError:
+            return None
+
+
+class Inbox:
+    """One gateway's subscription and the calls it has open, `async with`."""
+
+    def __init__(self, bus: Bus, *, calls_max: int = CALLS_MAX) -> None:
+        self._bus = bus
+        self._calls_max = calls_max
+        self._prefix = bus.new_inbox()
+        self._streams: dict[str, CallStream] = {}
+        self._subscription: Subscription | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Subscribe; on return the bus knows."""
+        self._subscription = await self._bus.subscribe(f"{self._prefix}.*", self._on_delivery)
+        await self._bus.flush()
+        self._watching = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End what is still open and unsubscribe."""
+        self.fail_all(failures.STOPPING)
+        if self._watching:
+            self._watching.cancel()
+        if self._subscription:
+            await self._subscription.unsubscribe()
+
+    @property
+    def open_calls(self) -> int:
+        """How many calls have a reader."""
+        return len(self._streams)
+
+    @contextlib.asynccontextmanager
+    async def submit(self, payload: bytes) -> AsyncIterator[CallStream]:
+        """Submit an encoded `SubmitCall` and hand out its stream; to leave before the call's end is to cancel it."""
+        stream, token = CallStream(reconnects=self._bus.reconnects), uuid.uuid4().hex
+        if self.open_calls >= self._calls_max:
+            stream.fail(failures.overloaded(self._calls_max))
+            yield stream
+            return
+        self._streams[token] = stream
+        try:
+            await self._send(payload, token, stream)
+            yield stream
+        finally:
+            del self._streams[token]
+            await self._cancel(stream)
+
+    def fail_all(self, failure: Failed) -> None:
+        """End every open stream with `failure`."""
+        for stream in self._streams.values():
+            stream.fail(failure)
+
+    async def _send(self, payload: bytes, token: str, stream: CallStream) -> None:
+        """Publish a call; what hinders that is the stream's end."""
+        if not self._bus.connected:
+            stream.fail(failures.BUS_DOWN)
+            return
+        try:
+            await self._bus.publish(subjects.CALLS_SUBMIT, payload, reply=f"{self._prefix}.{token}")
+        except PayloadTooLargeError:
+            stream.fail(failures.too_large(self._bus.max_payload))
+        except BusDownError:
+            stream.fail(failures.BUS_DOWN)
+
+    async def _on_delivery(self, delivery: Delivery) -> None:
+        stream = self._streams.get(delivery.subject.rpartition(".")[2])
+        frame = _frame(delivery)
+        if stream is None:
+            if isinstance(frame, Accepted):
+                await self._publish_cancel(frame.call_id)
+            return
+        if frame:
+            stream.put(frame)
+        else:  # an empty message is NATS's way to say that nobody is subscribed to where the call was sent
+            stream.fail(failures.BAD_FRAME if delivery.data else failures.NO_SESSION_MANAGER)
+        if stream.broken:
+            await self._cancel(stream)
+
+    async def _cancel(self, stream: CallStream) -> None:
+        """Cancel the call of a stream, once, unless it is over or not accepted yet."""
+        if stream.call_id and not stream.over:
+            stream.over = True
+            await self._publish_cancel(stream.call_id)
+
+    async def _publish_cancel(self, call_id: CallId) -> None:
+        try:  # the answer is of no interest: nobody listens on the reply subject
+            order = encode(CancelCalls(call_id=call_id))
+            await self._bus.publish(subjects.CALLS_CANCEL, order, reply=self._bus.new_inbox())
+        except BusDownError as error:
+            log.warning("not cancelled", call_id=call_id, error=str(error))
+
+    async def _watch(self) -> None:
+        """End the streams that lived through a loss of the bus: what was on its way is gone and nobody would tell."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for stream in self._streams.values():
+                if not self._bus.connected or stream.reconnects != self._bus.reconnects:
+                    stream.fail(failures.BUS_LOST)
+
+
+def _frame(delivery: Delivery) -> Frame | None:
+    """Return the frame in a delivery, None when there is none."""
+    try:
+        return FRAMES.decode(delivery.data)
+    except MalformedMessageError as error:
+        if delivery.data:
+            log.warning("unreadable frame", error=str(error))
+        return None

@@ -1,0 +1,1 @@
+"""Folds events into numbers and shows them to Prometheus."""

@@ -1,0 +1,98 @@
+"""The core's numbers in the form of Prometheus."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from autellix.services.metrics.core import EngineReport, MetricsCore
+from autellix.services.metrics.numbers import Counter, Histogram
+
+ENGINE_GAUGES: Final[tuple[tuple[str, str, Callable[[EngineReport], float]], ...]] = (
+    ("autellix_engine_running_calls", "Calls in the engine's running batch.", lambda r: r.load.running),
+    ("autellix_engine_waiting_calls", "Calls that wait in the engine.", lambda r: r.load.waiting),
+    ("autellix_engine_slots", "Calls that the engine's batch holds.", lambda r: r.load.slots),
+    ("autellix_engine_kv_usage_ratio", "Part of the KV cache in use.", lambda r: r.load.kv_usage),
+)
+
+
+class Exporter(Collector):
+    """Reads the core each time Prometheus asks."""
+
+    def __init__(self, core: MetricsCore, now_ms: Callable[[], float]) -> None:
+        self._core = core
+        self._now_ms = now_ms
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric."""
+        yield from self._programs()
+        yield from self._calls()
+        yield from self._engines()
+
+    def _programs(self) -> Iterator[Metric]:
+        core = self._core
+        yield CounterMetricFamily("autellix_programs_started", "Programs that began.", core.programs_started)
+        yield CounterMetricFamily("autellix_programs_ended", "Programs that ended.", core.programs_ended)
+        yield CounterMetricFamily(
+            "autellix_programs_expired", "Programs that were idle too long.", core.programs_expired
+        )
+        yield GaugeMetricFamily("autellix_programs_live", "Programs begun and not over.", len(core.programs_live))
+        text = "Time from a program's start to its end."
+        yield _histogram("autellix_program_duration_seconds", text, "outcome", core.program_duration)
+
+    def _calls(self) -> Iterator[Metric]:
+        core = self._core
+        yield CounterMetricFamily("autellix_calls_submitted", "Calls taken in.", core.calls_submitted)
+        yield GaugeMetricFamily("autellix_calls_in_flight", "Calls taken in and not over.", len(core.calls_live))
+        yield _counter("autellix_calls_finished", "Calls that were answered.", core.calls_finished)
+        yield _counter("autellix_calls_failed", "Calls that ended in an error.", core.calls_failed)
+        yield _counter("autellix_calls_cancelled", "Calls that were cancelled.", core.calls_cancelled)
+        yield _counter("autellix_prompt_tokens", "Prompt tokens of ended calls.", core.prompt_tokens)
+        yield _counter("autellix_cached_tokens", "Prompt tokens found in the KV cache.", core.cached_tokens)
+        yield _counter("autellix_output_tokens", "Tokens generated.", core.output_tokens)
+        yield _counter("autellix_preemptions", "Times that a call lost its place in the batch.", core.preemptions)
+        text = "Duration of the engine steps that a call was part of."
+        yield _histogram("autellix_call_service_seconds", text, "engine", core.call_service)
+        text = "Time that a call was in the engine and in no step."
+        yield _histogram("autellix_call_wait_seconds", text, "engine", core.call_wait)
+        text = "Time from a call's arrival to its end."
+        yield _histogram("autellix_call_duration_seconds", text, "engine", core.call_duration)
+
+    def _engines(self) -> Iterator[Metric]:
+        now_ms, reports = self._now_ms(), self._core.engines.values()
+        yield GaugeMetricFamily("autellix_engines_up", "Engines that report.", self._core.engines_up(now_ms))
+        for name, text, value in ENGINE_GAUGES:
+            yield _gauge(name, text, reports, value)
+        text = "Time since the engine's last report."
+        yield _gauge("autellix_engine_report_age_seconds", text, reports, lambda r: (now_ms - r.heard_at_ms) / 1000)
+        steps = CounterMetricFamily("autellix_engine_steps", "Engine steps since its start.", labels=["engine"])
+        info = GaugeMetricFamily("autellix_engine_info", "1; the labels tell.", labels=["engine", "policy"])
+        for report in reports:
+            steps.add_metric([report.load.engine_id], report.load.steps)
+            info.add_metric([report.load.engine_id, report.load.policy], 1)
+        yield from (steps, info)
+
+
+def _counter(name: str, text: str, counter: Counter) -> Metric:
+    family = CounterMetricFamily(name, text, labels=["engine"])
+    for label, value in counter.by_label.items():
+        family.add_metric([label], value)
+    return family
+
+
+def _gauge(name: str, text: str, reports: Iterable[EngineReport], value: Callable[[EngineReport], float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=["engine"])
+    for report in reports:
+        family.add_metric([report.load.engine_id], value(report))
+    return family
+
+
+def _histogram(name: str, text: str, label_name: str, histogram: Histogram) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=[label_name])
+    bounds = [*map(str, histogram.bounds_s), "+Inf"]
+    for label, counts in histogram.by_label.items():
+        buckets = list(zip(bounds, accumulate(counts), strict=True))
+        family.add_metric([label], buckets, histogram.sums_s[label])
+    return family

@@ -1,0 +1,81 @@
+"""The command `autellix`, on a stack with simulated engines."""
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from autellix.client import cli
+from autellix.client.plan import SERVICES, service_command
+from autellix.client.stack import Stack
+
+Output = pytest.CaptureFixture[str]
+
+
+def test_submit_prints_the_answer(stack: Stack, capsys: Output) -> None:
+    """Streamed or not, the text of the answer is what is printed."""
+    for options in ([], ["--no-stream"]):
+        assert cli.main(["submit", "Hello", "--max-tokens", "3", "--nats-url", stack.nats_url, *options]) == 0
+
+    streamed, whole = capsys.readouterr().out.splitlines()
+    assert streamed
+    assert whole == streamed
+
+
+def test_submit_prints_the_response(stack: Stack, capsys: Output) -> None:
+    """With --json the whole OpenAI response is printed."""
+    assert cli.main(["submit", "Hello", "--max-tokens", "3", "--json", "--nats-url", stack.nats_url]) == 0
+
+    assert json.loads(capsys.readouterr().out)["usage"]["completion_tokens"] == 3
+
+
+def test_ps_lists_programs_and_engines(stack: Stack, capsys: Output) -> None:
+    """After a call its program is in the table, and so are both engines."""
+    cli.main(["submit", "Hello", "--max-tokens", "3", "--nats-url", stack.nats_url])
+    capsys.readouterr()
+
+    assert cli.main(["ps", "--json", "--nats-url", stack.nats_url]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert cli.main(["ps", "--nats-url", stack.nats_url]) == 0
+    shown = capsys.readouterr().out
+
+    assert listed["programs"][-1]["program_id"][:8] in shown
+    assert [engine["engine_id"] for engine in listed["engines"]] == ["engine-0", "engine-1"]
+    assert "engine-1" in shown
+
+
+@pytest.mark.parametrize("verb", [["ps"], ["submit", "Hello"]])
+def test_missing_server_is_one_sentence(verb: list[str], capsys: Output) -> None:
+    """Without a NATS server a verb ends with status 1 and one line on stderr."""
+    assert cli.main([*verb, "--nats-url", "nats://127.0.0.1:9"]) == 1
+
+    assert capsys.readouterr().err.splitlines()[0].startswith("autellix: No NATS server at nats://127.0.0.1:9")
+
+
+def test_unknown_program_is_one_sentence(stack: Stack, capsys: Output) -> None:
+    """A refused call ends with status 1 and what the service said."""
+    assert cli.main(["submit", "Hello", "--program", "nosuch", "--nats-url", stack.nats_url]) == 1
+
+    assert capsys.readouterr().err.startswith("autellix: No live program 'nosuch'")
+
+
+@pytest.mark.parametrize("verb", ["up", "serve", "ps", "submit"])
+def test_every_verb_explains_itself(verb: str, capsys: Output) -> None:
+    """--help of each verb says what it does."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([verb, "--help"])
+
+    assert ended.value.code == 0
+    assert f"usage: autellix {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_serve_becomes_the_service(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`serve` replaces the process, passing the settings on."""
+    replaced: list[Any] = []
+    monkeypatch.setattr(os, "execv", lambda *command: replaced.append(command))
+    cli.main(["serve", service, "--config", "a.toml", "--set", "a.b=c"])
+
+    command = service_command(service, ["--config", "a.toml", "--set", "a.b=c"])
+    assert [(command[0], command)] == replaced

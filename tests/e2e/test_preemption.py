@@ -1,0 +1,70 @@
+"""The promise of program-level scheduling, on a real vLLM engine through the whole pipeline."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from autellix.client import Program
+from autellix.client.answer import Answer
+from autellix.client.stack import Stack
+
+pytestmark = pytest.mark.vllm
+
+LONG: dict[str, Any] = {"max_tokens": 500, "ignore_eos": True, "temperature": 0}
+SHORT: dict[str, Any] = {"max_tokens": 5, "ignore_eos": True, "temperature": 0}
+
+
+def asks(text: str) -> list[dict[str, str]]:
+    """Return a conversation of one turn."""
+    return [{"role": "user", "content": text}]
+
+
+async def begun(program: Program, text: str) -> "asyncio.Task[tuple[Answer, float]]":
+    """Start a long streamed call and return it, once its first token is there; it tells its answer and its end."""
+    first = asyncio.Event()
+
+    async def follow() -> tuple[Answer, float]:
+        stream = program.stream(asks(text), **LONG)
+        async for _ in stream:
+            first.set()
+        return stream.answer, time.monotonic()
+
+    task = asyncio.create_task(follow())
+    await first.wait()
+    return task
+
+
+async def test_short_call_of_a_new_program_overtakes_two_long_programs(stack: Stack) -> None:
+    """With both slots held by long programs, a new program's short call ends long before either; outputs stay the same."""
+    async with (
+        Program("long-a", nats_url=stack.nats_url) as a,
+        Program("long-b", nats_url=stack.nats_url) as b,
+        Program("new", nats_url=stack.nats_url) as new,
+    ):
+        alone = [await a.chat(asks("Tell me a"), **LONG), await b.chat(asks("Tell me b"), **LONG)]
+        long_a, long_b = await begun(a, "Tell me a"), await begun(b, "Tell me b")
+        began = time.monotonic()
+        await new.chat(asks("Quick"), **SHORT)
+        short_took = time.monotonic() - began
+        (answer_a, end_a), (answer_b, end_b) = await long_a, await long_b
+
+    assert [answer.text for answer in alone] == [answer_a.text, answer_b.text]
+    assert answer_a.call.preemptions + answer_b.call.preemptions >= 1
+    assert short_took < 0.5 * (min(end_a, end_b) - began)
+
+
+async def test_calls_of_equal_queues_do_not_displace_each_other(stack: Stack) -> None:
+    """Four equal programs on two slots run two by two: nobody is preempted by an equal."""
+    async with (
+        Program("a", nats_url=stack.nats_url) as a,
+        Program("b", nats_url=stack.nats_url) as b,
+        Program("c", nats_url=stack.nats_url) as c,
+        Program("d", nats_url=stack.nats_url) as d,
+    ):
+        programs = [a, b, c, d]
+        answers = await asyncio.gather(*(program.chat(asks("Hi"), **SHORT) for program in programs))
+
+    assert [answer.call.preemptions for answer in answers] == [0] * 4
+    assert [answer.call.output_tokens for answer in answers] == [5] * 4

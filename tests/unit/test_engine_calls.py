@@ -1,0 +1,173 @@
+"""Calls and the vLLM requests they are made of: one call, charged once, reported once, however many requests it has."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from autellix.engine.policy import policy_named
+from autellix.engine.policy.ladder import Ladder
+from autellix.engine.policy.queues import CallQueues
+from autellix.engine.vllm_adapter.reports import Ended, ReportReceiver, ReportSender, Started
+
+if TYPE_CHECKING:
+    from vllm.v1.request import Request
+
+    from autellix.engine.vllm_adapter.calls import EngineCalls
+
+pytestmark = pytest.mark.vllm
+
+CreateRequest = Callable[..., "Request"]
+
+
+@pytest.fixture(scope="session")
+def request_of() -> CreateRequest:
+    """Return what makes a vLLM request that belongs to a call."""
+    from vllm import SamplingParams
+    from vllm.v1.request import Request
+
+    def make(name: str, call: str | None = None, **facts: float) -> Request:
+        extra: dict[str, Any] = {} if call is None else {"autellix_call_id": call}
+        extra |= {f"autellix_{key}": value for key, value in facts.items()}
+        return Request(name, [1, 2, 3], SamplingParams(max_tokens=9, extra_args=extra), None)
+
+    return make
+
+
+@pytest.fixture
+def receiver() -> Iterator[ReportReceiver]:
+    """Return the worker's end of the reports; its path is short, as Unix sockets need."""
+    with tempfile.TemporaryDirectory() as folder:
+        reports = ReportReceiver(Path(folder) / "reports")
+        yield reports
+        reports.close()
+
+
+@pytest.fixture
+def queues() -> CallQueues:
+    """Return the queues that the calls stand in."""
+    return CallQueues(policy_named("plas"), Ladder((100.0, 300.0)), beta=4.0)
+
+
+@pytest.fixture
+def calls(queues: CallQueues, receiver: ReportReceiver) -> Iterator[EngineCalls]:
+    """Return an engine's calls, empty."""
+    from autellix.engine.vllm_adapter.calls import EngineCalls
+
+    sender = ReportSender(str(receiver.path))
+    yield EngineCalls(queues, sender)
+    assert isinstance(sender._socket, socket.socket)
+    sender._socket.close()
+
+
+def test_life_of_a_call(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+    """A call's reports say when it first ran and what it was charged."""
+    request = request_of("r1", "call-1", service_ms=150.0)
+    calls.add(request, 1000.0)
+    calls.started([request], 1020.0)
+    calls.charge(["r1"], 30.0)
+    request.append_output_token_ids([7, 8])
+    calls.ended(request, 1060.0)
+
+    assert receiver.receive() == [
+        Started("call-1", 20.0),
+        Ended(
+            call_id="call-1",
+            service_ms=30.0,
+            wait_ms=20.0,
+            preemptions=0,
+            queues=(1,),
+            prompt_tokens=3,
+            cached_tokens=0,
+            output_tokens=2,
+        ),
+    ]
+
+
+def test_requests_of_one_call(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+    """The n requests of a call are charged once a step, reported together, and their outputs added up."""
+    both = [request_of(name, "call-1") for name in ("r1", "r2")]
+    for request in both:
+        calls.add(request, 0.0)
+    calls.started(both, 5.0)
+    calls.charge(["r1", "r2"], 30.0)
+    for request in both:
+        request.append_output_token_ids([7])
+        calls.ended(request, 40.0)
+    started, ended = receiver.receive()
+
+    assert started == Started("call-1", 5.0)
+    assert isinstance(ended, Ended)
+    assert (ended.service_ms, ended.prompt_tokens, ended.output_tokens) == (30.0, 3, 2)
+
+
+def test_waits_only_when_none_runs(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+    """A call runs while any of its requests does; it waits again when the last running one is put out or ends."""
+    one, two = (request_of(name, "call-1") for name in ("r1", "r2"))
+    for request in (one, two):
+        calls.add(request, 0.0)
+    calls.started([one, two], 10.0)
+    calls.preempted(one, 20.0)
+    calls.preempted(two, 30.0)
+    calls.started([one], 50.0)
+    calls.ended(one, 60.0)
+    calls.ended(two, 100.0)
+    ended = receiver.receive()[-1]
+
+    assert isinstance(ended, Ended)
+    assert (ended.wait_ms, ended.preemptions) == (10.0 + 20.0 + 40.0, 1)
+
+
+def test_the_rest_of_a_call_starves_too(calls: EngineCalls, request_of: CreateRequest) -> None:
+    """The request that waits while its sister ended is promoted in its time."""
+    one, two = (request_of(name, "call-1", service_ms=100.0) for name in ("r1", "r2"))
+    for request in (one, two):
+        calls.add(request, 0.0)
+    calls.started([one], 0.0)
+    calls.ended(one, 10.0)
+
+    assert calls.promoted(409.0) == []
+    assert calls.promoted(410.0) == [two]
+    assert calls.rank_of(two)[0] == 0
+
+
+def test_charge_tells_who_sank(calls: EngineCalls, request_of: CreateRequest) -> None:
+    """The requests of a demoted call are named, so that they can be moved where they wait."""
+    one, two = request_of("r1", "call-1"), request_of("r2", "call-2")
+    for request in (one, two):
+        calls.add(request, 0.0)
+    calls.started([one, two], 0.0)
+    calls.preempted(one, 10.0)
+
+    assert calls.charge(["r1", "r2", "aborted"], 60.0) == []
+    assert calls.charge(["r1"], 60.0) == [one]
+    assert calls.rank_of(one) > calls.rank_of(two)
+
+
+def test_aborted_before_it_ran(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+    """A call that was aborted while it waited is reported, leaves the queues, and cannot end twice."""
+    request = request_of("r1", "call-1")
+    calls.add(request, 0.0)
+    calls.ended(request, 70.0)
+    calls.ended(request, 80.0)
+    (ended,) = receiver.receive()
+
+    assert isinstance(ended, Ended)
+    assert (ended.service_ms, ended.wait_ms) == (0.0, 70.0)
+    assert calls.promoted(1e12) == []
+
+
+def test_request_from_outside(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+    """A request without a call's facts is a call of its own, of a program that had nothing."""
+    request = request_of("r1")
+    calls.add(request, 0.0)
+    calls.ended(request, 1.0)
+    (ended,) = receiver.receive()
+
+    assert isinstance(ended, Ended)
+    assert (ended.call_id, ended.queues) == ("r1", (0,))

@@ -1,0 +1,148 @@
+"""Algorithm 1 under any sequence of events: nothing is lost, nothing is double, nobody starves."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
+
+from autellix.engine.policy import policy_named
+from autellix.engine.policy.ladder import Ladder
+from autellix.engine.policy.queues import CallQueues
+from autellix.schemas.ids import CallId
+from autellix.schemas.messages import ProgramFacts
+
+BETA = 3.0
+durations = st.floats(0, 2000)
+
+
+@dataclass
+class Life:
+    """What the test saw of one call."""
+
+    program: ProgramFacts
+    running: bool = False
+    service_ms: float = 0.0
+    wait_ms: float = 0.0
+    window_service_ms: float = 0.0
+    window_wait_ms: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """Waited over attained, as paper section 4.2.2 has it."""
+        waited = self.program.waiting_ms + self.window_wait_ms
+        return waited / max(self.program.service_ms + self.window_service_ms, 1.0)
+
+
+class QueuesMachine(RuleBasedStateMachine):
+    """Drives `CallQueues` and a slow, plain account of the same calls."""
+
+    calls = Bundle("calls")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues = CallQueues(policy_named("plas"), Ladder.doubling(first_quantum_ms=100, queues=5), beta=BETA)
+        self.lives: dict[CallId, Life] = {}
+        self.now_ms = 0.0
+        self.added = 0
+
+    @rule(target=calls, service_ms=durations, waiting_ms=durations)
+    def add(self, service_ms: float, waiting_ms: float) -> CallId:
+        """A call arrives."""
+        call_id = CallId(f"c{self.added}")
+        self.added += 1
+        self.lives[call_id] = Life(ProgramFacts(service_ms=service_ms, waiting_ms=waiting_ms))
+        self.queues.add(call_id, self.lives[call_id].program, self.now_ms)
+        return call_id
+
+    @rule(passed_ms=durations)
+    def pass_time(self, passed_ms: float) -> None:
+        """Nothing happens for a while."""
+        self.now_ms += passed_ms
+        for life in self.lives.values():
+            if not life.running:
+                life.wait_ms += passed_ms
+                life.window_wait_ms += passed_ms
+
+    @rule(call_id=calls)
+    def start(self, call_id: CallId) -> None:
+        """A call is in the batch, and keeps its place."""
+        before = self.queues[call_id].rank
+        self.queues.start(call_id, self.now_ms)
+        self.lives[call_id].running = True
+        assert before == self.queues[call_id].rank
+
+    @rule(call_id=calls)
+    def preempt(self, call_id: CallId) -> None:
+        """A call leaves the batch, and keeps its place."""
+        before = self.queues[call_id].rank
+        self.queues.preempt(call_id, self.now_ms)
+        self.lives[call_id].running = False
+        assert before == self.queues[call_id].rank
+
+    @rule(call_id=calls, step_ms=durations)
+    def charge(self, call_id: CallId, step_ms: float) -> None:
+        """A step ends; a call that was put out meanwhile was in it all the same."""
+        queue = self.queues[call_id].queue
+        demoted = self.queues.charge(call_id, step_ms)
+        self.lives[call_id].service_ms += step_ms
+        self.lives[call_id].window_service_ms += step_ms
+        assert self.queues[call_id].queue == queue + (1 if demoted else 0)
+
+    @precondition(lambda self: self.lives)
+    @rule()
+    def promote(self) -> None:
+        """Who starves is promoted; after that nobody outside the best queue does."""
+        for call in self.queues.promote(self.now_ms):
+            life = self.lives[call.call_id]
+            assert not life.running
+            assert life.ratio >= BETA * (1 - 1e-9)
+            life.window_service_ms = life.window_wait_ms = 0.0
+        for call_id, life in self.lives.items():
+            if not life.running and self.queues[call_id].queue > 0:
+                assert life.ratio <= BETA * (1 + 1e-9)
+
+    @rule(call_id=consumes(calls))
+    def remove(self, call_id: CallId) -> None:
+        """A call leaves with what it was charged in its whole life."""
+        ended, life = self.queues.remove(call_id, self.now_ms), self.lives.pop(call_id)
+        assert ended.service_ms == pytest.approx(life.service_ms)
+        assert ended.wait_ms == pytest.approx(life.wait_ms)
+        assert self.queues.get(call_id) is None
+
+    @invariant()
+    def holds_every_call_once(self) -> None:
+        """No call is lost and no two share a rank."""
+        found = [self.queues[call_id].rank for call_id in self.lives]
+        assert len(self.queues) == len(self.lives)
+        assert len(set(found)) == len(found)
+
+    @invariant()
+    def history_is_a_walk(self) -> None:
+        """A call goes down one queue at a time, and up only to the best."""
+        for call_id in self.lives:
+            call = self.queues[call_id]
+            assert call.queues[-1] == call.queue < 5
+            assert all(after in (before + 1, 0) for before, after in pairwise(call.queues))
+
+
+TestQueues = QueuesMachine.TestCase
+TestQueues.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_heap_does_not_grow(leave: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """What is remembered of who may starve is bounded by the calls that are in, however often they start and stop."""
+    queues = CallQueues(policy_named("plas"), Ladder((1.0,)), beta=1e9)
+    program = ProgramFacts(service_ms=1e9)
+    queues.add(CallId("stays"), program, 0.0)
+    for turn in range(5000):
+        queues.start(CallId("stays"), 0.0)
+        queues.preempt(CallId("stays"), 0.0)
+        if leave:
+            queues.add(CallId(f"c{turn}"), program, 0.0)
+            queues.remove(CallId(f"c{turn}"), 0.0)
+
+    assert len(queues._starving) < 200
