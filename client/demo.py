@@ -22,11 +22,12 @@ from autellix.client.tables import engines_table, interrupted_ms, life_ms, progr
 from autellix.client.timeline import Timeline
 from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_EVENTS
-from autellix.schemas.table import ProgramList
+from autellix.schemas.table import ProgramList, ProgramRecord
 
 MODEL = "smollm2-135m-instruct"
 SLOTS = 4  # fewer than the calls these programs make at the same time, so that the schedule matters
-MARGIN = 12
+MARGIN = 12  # columns for the name in front of each line
+WIDTH = 120  # columns when the output is no terminal
 
 Run = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
 
@@ -41,7 +42,7 @@ PROGRAMS: dict[str, tuple[Run, str]] = {
 
 def main() -> int:
     """Run the demo and return the exit status."""
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     begin = time.monotonic()
     try:
         asyncio.run(_demo(console))
@@ -54,7 +55,8 @@ def main() -> int:
 
 async def _demo(console: Console) -> None:
     stack = Stack(Plan(model=MODEL, port=0, overrides=(f"engine_worker.slots={SLOTS}",)))
-    console.print(f"Starting one engine with {MODEL}; the logs are in {stack.log_dir}", soft_wrap=True)
+    console.print(f"Starting an engine with {MODEL}; the first time, the model is prepared, which takes longer.")
+    console.print(f"The logs are in {stack.log_dir}", soft_wrap=True)
     async with started(stack, console):
         os.environ.update(AUTELLIX_NATS_URL=stack.nats_url, AUTELLIX_MODEL=MODEL)
         async with _heard(stack.nats_url) as timeline:
@@ -96,19 +98,23 @@ async def _all_at_once(console: Console) -> None:
 def _explain(console: Console, programs: ProgramList, timeline: Timeline) -> None:
     """Show for each program where its time went, and when."""
     width = console.width - MARGIN - 1
-    scale = f"one character is {timeline.column_s(width):.2f} s"
-    console.print(f"\nEach row is a thread: . waits for the engine, # is executed, blank makes no call; {scale}\n")
+    scale = f"one character: {timeline.column_s(width):.2f} s"
+    console.print(f"\nA row is a thread: '.' a call waits to start, '#' it is executed, blank: no call; {scale}")
     for program in programs.programs:
         colour = PROGRAMS[program.name][1]
-        life, interrupted = life_ms(program, programs.at_ms) / 1000, interrupted_ms(program, programs.at_ms) / 1000
-        console.print(
-            f"{program.name}: lived {life:.1f} s, {interrupted:.1f} s of them interrupted; "
-            f"its {program.calls} calls waited {program.waiting_ms / 1000:.1f} s "
-            f"and were executed {program.service_ms / 1000:.1f} s",
-            style=colour,
-        )
+        console.print(Text(f"\n{_account(program, programs.at_ms)}", style=f"bold {colour}"))
         for thread_id, row in timeline.rows(program.program_id, width):
             console.print(Text(f"{thread_id:>{MARGIN}} {row}", style=colour), overflow="crop", no_wrap=True)
+
+
+def _account(program: ProgramRecord, now_ms: float) -> str:
+    """Return where a program's time went; its calls' times add up over its threads."""
+    life, interrupted = life_ms(program, now_ms) / 1000, interrupted_ms(program, now_ms) / 1000
+    waiting, service = program.waiting_ms / 1000, program.service_ms / 1000
+    return (
+        f"{program.name}: lived {life:.1f} s, interrupted {interrupted:.1f} s; "
+        f"its {program.calls} calls waited {waiting:.1f} s and were executed {service:.1f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """The process table and the engines, as tables for people."""
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from autellix.schemas.table import EngineList, ProgramList, ProgramRecord
 
-ID_SHOWN = 8
+ID_SHOWN = 6
 """Characters of a program id that tell programs apart."""
 
 
@@ -20,11 +21,13 @@ def interrupted_ms(program: ProgramRecord, now_ms: float) -> float:
 
 
 def programs_table(listed: ProgramList) -> Table:
-    """Return one row for each program; times in seconds."""
-    table = Table("program", "name", "state", title="programs", title_justify="left")
-    for title in ("calls", "live", "service s", "waiting s", "interrupted s", "critical path s", "tokens in", "out"):
-        table.add_column(title, justify="right")
-    table.add_column("engines")
+    """Return one row for each program; it fits a terminal of 80 columns."""
+    table = _table("Programs (in seconds; interr.: interrupted, crit.: critical path)")
+    for title in ("id", "name", "state"):
+        table.add_column(title, overflow="fold")
+    for title in ("calls", "live", "service", "waits", "interr.", "crit.", "tokens"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("engines", overflow="fold")
     for program in listed.programs:
         table.add_row(*_program_row(program, listed.at_ms))
     return table
@@ -40,17 +43,18 @@ def _program_row(program: ProgramRecord, now_ms: float) -> list[Text | str]:
         str(program.calls),
         str(program.live_calls),
         *(f"{time / 1000:.2f}" for time in times),
-        str(program.prompt_tokens),
-        str(program.output_tokens),
+        str(program.prompt_tokens + program.output_tokens),
         ", ".join(program.engines),
     ]
 
 
 def engines_table(listed: EngineList) -> Table:
     """Return one row for each engine."""
-    table = Table("engine", "state", "models", "policy", title="engines", title_justify="left")
-    for title in ("calls", "running", "waiting", "slots", "KV used", "steps"):
-        table.add_column(title, justify="right")
+    table = _table("Engines")
+    for title in ("engine", "state", "models", "policy"):
+        table.add_column(title, overflow="fold")
+    for title in ("calls", "running", "waiting", "slots", "KV", "steps"):
+        table.add_column(title, justify="right", no_wrap=True)
     for engine in listed.engines:
         counts = (engine.calls, engine.running, engine.waiting, engine.slots)
         table.add_row(
@@ -63,3 +67,7 @@ def engines_table(listed: EngineList) -> Table:
             str(engine.steps),
         )
     return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, show_edge=False)

@@ -6,6 +6,7 @@ the model's own limits (context, vocabulary) are the engine's to check.
 """
 
 import re
+from math import isfinite
 from typing import Annotated, Any
 
 import msgspec
@@ -15,6 +16,8 @@ from autellix.schemas.base import ErrorBody
 
 MAX_N = 16
 MAX_STOPS = 16
+MAX_PROMPTS = 128
+"""Prompts in one completion call: each is a request of its own in the engine."""
 
 Text = Annotated[str, Meta(max_length=256)]
 Unit = Annotated[float, Meta(ge=0, le=1)]
@@ -68,12 +71,35 @@ class ChatRequest(Sampling, kw_only=True):
 
 
 Prompt = Annotated[str, Meta(min_length=1)]
+TokenIds = Annotated[list[TokenId], Meta(min_length=1, max_length=2**20)]
+
+
+class TextBatch(Struct):
+    """Several prompts as text."""
+
+    prompt: Annotated[list[Prompt], Meta(max_length=MAX_PROMPTS)]
+
+
+class TokenPrompt(Struct):
+    """One prompt as token ids."""
+
+    prompt: TokenIds
+
+
+class TokenBatch(Struct):
+    """Several prompts as token ids."""
+
+    prompt: Annotated[list[TokenIds], Meta(max_length=MAX_PROMPTS)]
+
+
+PROMPT_LISTS: dict[type, type[Struct]] = {str: TextBatch, int: TokenPrompt, list: TokenBatch}
+"""What a list of prompts is, by the type of its first element."""
 
 
 class CompletionRequest(Sampling, kw_only=True):
     """`POST /v1/completions`."""
 
-    prompt: Prompt | Annotated[list[Any], Meta(min_length=1, max_length=2**20)]
+    prompt: Prompt | Annotated[list[Any], Meta(min_length=1)]
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     best_of: Annotated[int, Meta(ge=1, le=MAX_N)] | None = None
 
@@ -97,7 +123,7 @@ def invalid(
     message: str, *, param: str | None = None, code: str | None = None, status: int = 400
 ) -> InvalidRequestError:
     """Return the error that refuses a request in the OpenAI shape."""
-    kind = "invalid_request_error" if status < 404 or status == 413 else "not_found_error"
+    kind = {404: "not_found_error", 503: "server_error"}.get(status, "invalid_request_error")
     return InvalidRequestError(status, ErrorBody(message=message, type=kind, param=param, code=code))
 
 
@@ -113,6 +139,7 @@ def check(api: str, body: dict[str, Any]) -> tuple[Sampling, bytes]:
     try:
         text = msgspec.json.encode(body)
         request = msgspec.json.decode(text, type=rules)
+        _check_finite(body)
         _check_prompt(request)
     except msgspec.ValidationError as error:
         raise invalid(str(error), param=_param(str(error))) from error
@@ -121,18 +148,20 @@ def check(api: str, body: dict[str, Any]) -> tuple[Sampling, bytes]:
     return request, text
 
 
+def _check_finite(body: dict[str, Any]) -> None:
+    """Refuse NaN and infinity, which MessagePack carries and JSON text turns into null."""
+    for name, value in body.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise msgspec.ValidationError(f"Expected a finite number - at `$.{name}`")
+
+
 def _check_prompt(request: Sampling) -> None:
-    """Refuse an empty prompt inside a batch: each would reach the engine as a request of its own."""
-    if (
-        isinstance(request, CompletionRequest)
-        and isinstance(request.prompt, list)
-        and not all(_is_prompt(request.prompt))
-    ):
-        raise msgspec.ValidationError("Expected non-empty prompts - at `$.prompt[...]`")
-
-
-def _is_prompt(prompts: list[Any]) -> list[bool]:
-    return [type(p) is int or (isinstance(p, (str, list)) and len(p) > 0) for p in prompts]
+    """Refuse a list that is no prompt and no batch of them, or an empty prompt inside a batch."""
+    if isinstance(request, CompletionRequest) and isinstance(request.prompt, list):
+        first = request.prompt[0]
+        if type(first) not in PROMPT_LISTS:
+            raise msgspec.ValidationError("Expected texts or token ids - at `$.prompt[0]`")
+        msgspec.convert({"prompt": request.prompt}, PROMPT_LISTS[type(first)])
 
 
 def _param(text: str) -> str | None:

@@ -73,6 +73,7 @@ class CancelCalls(Message, tag="cancel_calls", frozen=True, kw_only=True):
 
     call_id: CallId | None = None
     program_id: ProgramId | None = None
+    """Without a `call_id`: its calls that are live now. The program goes on."""
 
 
 class CancelAccepted(Message, tag="cancel_accepted", frozen=True, kw_only=True):

@@ -66,7 +66,8 @@ class NatsBus:
 
     async def flush(self) -> None:
         """Return when the server has taken in all that was sent before."""
-        await self._client.flush()
+        await self._client.flush()  # nats-py writes this PING ahead of what it has buffered, then the buffer,
+        await self._client.flush()  # so that only this one comes behind everything
 
     async def announce(self, service: str, version: str) -> None:
         """Answer PING, INFO and STATS as a NATS micro service, so that `nats micro ls` shows this process."""

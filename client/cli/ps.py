@@ -18,7 +18,7 @@ from autellix.schemas.table import EngineList, ProgramList
 if TYPE_CHECKING:
     from autellix.client.cli.options import Verbs
 
-WIDTH = 160
+WIDTH = 120
 """Columns when the output is no terminal."""
 
 

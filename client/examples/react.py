@@ -46,7 +46,7 @@ TOOLS: dict[str, Callable[[str], str]] = {"list_files": list_files, "read_file":
 
 def possible_actions() -> dict[str, list[str]]:
     """Return the arguments that each tool takes."""
-    words = [word.strip("?") for word in QUESTION.split() if len(word) > 4]
+    words = [word for word in QUESTION.strip("?").split() if word.islower() and len(word) > 1]
     return {"list_files": ["."], "search": words, "read_file": names()}
 
 
@@ -71,26 +71,27 @@ async def run(say: Callable[[str], None] = print) -> None:
     notes = f"Question about a folder of Python programs: {QUESTION}"
     async with Program("react") as program:
         for _ in range(STEPS_MAX):
-            thought = await ask(program, f"{notes}\nWhat should be looked up next? One short sentence.", max_tokens=24)
+            thought = await ask(program, f"{notes}\nWhat should be looked up next? One short sentence.", max_tokens=20)
             say(f"thought: {thought}")
             tool, argument = await choose(program, f"{notes}\nThought: {thought}\nChoose the next tool.", actions)
             actions[tool].remove(argument)
             observation = await asyncio.to_thread(TOOLS[tool], argument)
             say(f"action: {tool}({argument}) -> {observation[:80]!r}")
             notes += f"\n{tool}({argument}) found: {observation}"
-        answer = await ask(program, f"{notes}\nAnswer the question in one sentence.", max_tokens=32)
+        choice = {"choice": names()}
+        answer = await ask(program, f"{notes}\nThe answer is the file", max_tokens=16, structured_outputs=choice)
         say(f"answer: {answer}")
 
 
 async def ask(program: Program, prompt: str, **fields: Any) -> str:
-    """Return the first line of what the model says."""
+    """Return what the model says to a prompt."""
     answer = await program.chat([{"role": "user", "content": prompt}], temperature=0, **fields)
-    return answer.text.strip().partition("\n")[0]
+    return " ".join(answer.text.split())
 
 
 async def choose(program: Program, prompt: str, actions: dict[str, list[str]]) -> Action:
-    """Return the action that the model chooses."""
-    chosen = json.loads(await ask(program, prompt, max_tokens=48, response_format=schema_of(actions)))
+    """Return the action that the model chooses; the schema leaves it no other way to answer."""
+    chosen = json.loads(await ask(program, prompt, max_tokens=64, response_format=schema_of(actions)))
     return chosen["tool"], chosen["argument"]
 
 

@@ -1,6 +1,6 @@
-"""Tree search: candidates are written and judged in parallel, and the best first step is the one with the best future.
+"""Tree search: steps of a plan are written and judged in parallel, and the best first step has the best future.
 
-Each candidate is a task, so a thread of the program: it writes, then scores, while its siblings do the same.
+Each candidate is a task, and so a thread of the program: it writes, then judges, while its siblings do the same.
 """
 
 import asyncio
@@ -9,51 +9,50 @@ from dataclasses import dataclass, field
 
 from autellix.client import Program
 
-GOAL = "Plan a nice weekend day in a small town"
-BREADTH = 3
+DIRECTIONS = ("outdoors", "at home", "with friends")
 DEPTH = 2
-SCORES = ["1", "2", "3", "4", "5"]
+GRADES = ["poor", "fair", "good", "great"]
 
 
 @dataclass
 class Step:
     """One step of a plan, with the steps that may follow."""
 
-    plan: tuple[str, ...]
-    score: float = 0.0
+    plan: tuple[str, ...] = ()
+    grade: int = 0
     next: list["Step"] = field(default_factory=list)
 
     @property
-    def value(self) -> float:
-        """The score of the best plan that begins with this step, backed up from its end."""
-        return max((step.value for step in self.next), default=self.score)
+    def value(self) -> int:
+        """The grade of the best plan that begins with this step, backed up from its end."""
+        return max((step.value for step in self.next), default=self.grade)
 
 
 async def run(say: Callable[[str], None] = print) -> None:
-    """Search for a plan."""
+    """Search for a plan: at each depth the best step so far is followed up in every direction."""
     async with Program("tree-search") as program:
-        root = Step(plan=())
-        level = [root]
+        root = Step()
+        best = root
         for depth in range(1, DEPTH + 1):
-            best = max(level, key=lambda step: step.score)
-            best.next = level = await asyncio.gather(*(grown(program, best, seed) for seed in range(BREADTH)))
-            for step in level:
-                say(f"depth {depth}: score {step.score:g}: {step.plan[-1]}")
+            best.next = await asyncio.gather(*(follow(program, best, direction) for direction in DIRECTIONS))
+            for step in best.next:
+                say(f"depth {depth}, {GRADES[step.grade]}: {step.plan[-1]}")
+            best = max(best.next, key=lambda step: step.grade)
         first = max(root.next, key=lambda step: step.value)
         say(f"best first step: {first.plan[0]}")
 
 
-async def grown(program: Program, parent: Step, seed: int) -> Step:
+async def follow(program: Program, parent: Step, direction: str) -> Step:
     """Return a step that may follow `parent`, written and judged by the model."""
-    plan = "; then ".join(parent.plan) or "nothing yet"
-    prompt = f"{GOAL}. So far: {plan}. Say only the next thing to do, in a few words."
-    written = await program.chat([{"role": "user", "content": prompt}], max_tokens=24, temperature=0.9, seed=seed)
-    text = written.text.strip().partition("\n")[0]
-    prompt = f"{GOAL}. How good is this idea, from 1 (bad) to 5 (great)? Idea: {text}"
+    before = f"I have just done this: {parent.plan[-1]} " if parent.plan else ""
+    prompt = f"{before}Name one fun thing to do {direction}. Answer with one short sentence."
+    written = await program.chat([{"role": "user", "content": prompt}], max_tokens=20, temperature=0.2)
+    text = " ".join(written.text.split())
+    prompt = f"Is this a good idea for a free day: {', '.join(GRADES)}?\n{text}"
     judged = await program.chat(
-        [{"role": "user", "content": prompt}], max_tokens=4, structured_outputs={"choice": SCORES}, seed=seed
+        [{"role": "user", "content": prompt}], max_tokens=4, temperature=0.7, structured_outputs={"choice": GRADES}
     )
-    return Step((*parent.plan, text), float(judged.text))
+    return Step((*parent.plan, text), GRADES.index(judged.text))
 
 
 if __name__ == "__main__":

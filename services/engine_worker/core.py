@@ -59,14 +59,14 @@ class WorkerCore:
     def __post_init__(self) -> None:
         self.live: dict[CallId, ProgramId] = {}
         self._ended: OrderedDict[CallId, None] = OrderedDict()
-        self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self._tombstones: OrderedDict[CallId, None] = OrderedDict()
 
     def arrive(self, routed: RoutedCall) -> Verdict:
         """Decide on a call that arrives; one that is to run is live from now on."""
         call = routed.call
         if routed.incarnation != self.incarnation or call.call_id in self.live or call.call_id in self._ended:
             return Verdict.IGNORE
-        if call.call_id in self._tombstones or call.program_id in self._tombstones:
+        if call.call_id in self._tombstones:
             return Verdict.CANCELLED
         if self.draining:
             return Verdict.DRAINING
@@ -74,11 +74,14 @@ class WorkerCore:
         return Verdict.RUN
 
     def cancel(self, *, call_id: CallId | None, program_id: ProgramId | None) -> list[CallId]:
-        """Take an order to cancel; return the live calls it hits. What comes later under these names is cancelled."""
-        for name in (call_id, program_id):
-            if name:
-                _remember(self._tombstones, name)
-        return [live for live, program in self.live.items() if live == call_id or program == program_id]
+        """Take an order to cancel one call, or else those of a program; return the live calls it hits.
+
+        A call that was named itself is cancelled also if it comes later.
+        """
+        if call_id is None:
+            return [live for live, program in self.live.items() if program == program_id]
+        _remember(self._tombstones, call_id)
+        return [call_id] if call_id in self.live else []
 
     def end(self, routed: RoutedCall, end: End, account: Account, *, seq: int, now_ms: float) -> list[Out]:
         """Return the event and then the terminal frame of a call; it is live no more."""

@@ -152,7 +152,7 @@ class EngineWorker:
     def _on_cancel(self, order: CancelCalls, _reply: Reply | None) -> None:
         for call_id in self._core.cancel(call_id=order.call_id, program_id=order.program_id):
             if call_id in self._streams:
-                self._streams[call_id].stop(End(cancelled="by its client" if order.call_id else "with its program"))
+                self._streams[call_id].stop(End(cancelled="with its program" if order.program_id else "by its client"))
 
     def _call_started(self, call_id: CallId, wait_ms: float) -> None:
         stream = self._streams.get(call_id)

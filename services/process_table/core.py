@@ -4,13 +4,16 @@ Rules:
 * It is the only writer of program state, and it learns from events alone: any order of them, and any event twice, gives
   the same table.
 * A call is stamped with its program's facts on arrival and folded into the program when it ends, whichever way it ends.
-* A program that nobody announced (its event comes later, or was lost) gets a record when its first call arrives.
-* Ended programs stay visible up to a bound, the oldest go first.
+* A call that arrives twice is passed on once.
+* A program that nobody announced (its event comes later, or was lost) gets a record with the first that is heard of it.
+* Ended programs stay visible up to a bound, the oldest go first; what is heard later of one that went changes nothing.
+* A program that starts after its end is a new one: a named session may be used again.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from autellix.engine.policy.accounting import Attained, fold
 from autellix.schemas import subjects
@@ -41,7 +44,10 @@ from autellix.services.config import ProcessTableSettings
 from autellix.services.core import Out, Reply, announce, answer
 from autellix.services.process_table.prompts import PromptEstimator
 
-ENDED_CALLS_REMEMBERED = 20_000
+ENDED_REMEMBERED = 20_000
+"""Ended calls, and ended programs that are no longer visible."""
+THREADS_KEPT = 1024
+"""Threads of one program; those that were quiet for longest go first."""
 
 
 @dataclass
@@ -52,11 +58,12 @@ class Row:
     live: dict[CallId, float]
     """Live calls, and the critical path each inherited."""
     busy_since_ms: float = 0.0
+    home_since_ms: float = 0.0
 
     def settle(self, now_ms: float) -> ProgramRecord:
         """Return the record with its busy time counted up to now."""
-        if self.live:
-            self.record.busy_ms += max(0.0, now_ms - self.busy_since_ms)
+        if self.live and now_ms > self.busy_since_ms:
+            self.record.busy_ms += now_ms - self.busy_since_ms
             self.busy_since_ms = now_ms
         return self.record
 
@@ -68,6 +75,8 @@ class ProcessTable:
         self._settings = settings
         self._rows: dict[ProgramId, Row] = {}
         self._ended: OrderedDict[ProgramId, None] = OrderedDict()
+        self._gone: OrderedDict[ProgramId, float] = OrderedDict()
+        """When the programs ended that are no longer visible."""
         self._ended_calls: OrderedDict[CallId, None] = OrderedDict()
         self._prompts = PromptEstimator()
 
@@ -81,7 +90,7 @@ class ProcessTable:
             case CallRouted():
                 self._call_routed(message)
             case ProgramStarted():
-                self._row(message.program_id, message.at_ms).record.name = message.name
+                self._program_started(message)
             case ProgramEnded():
                 self._program_over(message.program_id, "ended", message.at_ms)
             case ProgramExpired():
@@ -97,14 +106,29 @@ class ProcessTable:
         return ()
 
     def _row(self, program_id: ProgramId, at_ms: float) -> Row:
+        """Return a program's row; a new one, if it is new, and one that is not kept, if it is no longer visible."""
         row = self._rows.get(program_id)
         if row is None:
-            row = Row(ProgramRecord(program_id=program_id, started_at_ms=at_ms), {})
-            self._rows[program_id] = row
+            gone = program_id in self._gone
+            state = "ended" if gone else "running"
+            row = Row(ProgramRecord(program_id=program_id, started_at_ms=at_ms, state=state), {})
+            if not gone:
+                self._rows[program_id] = row
+        row.record.started_at_ms = min(row.record.started_at_ms, at_ms)
         return row
+
+    def _program_started(self, event: ProgramStarted) -> None:
+        row = self._rows.get(event.program_id)
+        ended_at_ms = row.record.ended_at_ms if row else self._gone.get(event.program_id)
+        if ended_at_ms is not None and event.at_ms > ended_at_ms:
+            for memory in (self._rows, self._ended, self._gone):
+                memory.pop(event.program_id, None)
+        self._row(event.program_id, event.at_ms).record.name = event.name
 
     def _admit(self, call: Call, now_ms: float) -> list[Out]:
         row = self._row(call.program_id, now_ms)
+        if call.call_id in row.live or call.call_id in self._ended_calls:
+            return []
         record = row.settle(now_ms)
         facts = ProgramFacts(
             service_ms=record.service_ms,
@@ -113,8 +137,7 @@ class ProcessTable:
             home_engine=record.home_engine,
             prompt_tokens_estimate=self._prompts.arrived(call),
         )
-        if call.call_id not in self._ended_calls:
-            self._begin(row, call, now_ms)
+        self._begin(row, call, now_ms)
         admitted = CallAdmitted(
             call_id=call.call_id,
             program_id=call.program_id,
@@ -131,28 +154,30 @@ class ProcessTable:
             row.busy_since_ms = now_ms
         row.live[call.call_id] = record.critical_path_ms
         record.live_calls = len(row.live)
-        record.last_arrival_at_ms = call.arrival_at_ms
-        thread = self._thread(record, call.thread_id)
-        thread.arrival_at_ms = call.arrival_at_ms
-        thread.live_call = call.call_id
+        self._arrived(record, call.thread_id, call.arrival_at_ms).live_call = call.call_id
 
-    def _thread(self, record: ProgramRecord, thread_id: ThreadId) -> ThreadRecord:
-        return record.threads.setdefault(thread_id, ThreadRecord(thread_id=thread_id))
+    def _arrived(self, record: ProgramRecord, thread_id: ThreadId, at_ms: float) -> ThreadRecord:
+        """Note that a call arrived, and return its thread, now the one that was active last."""
+        record.last_arrival_at_ms = max(record.last_arrival_at_ms or at_ms, at_ms)
+        thread = record.threads.pop(thread_id, None) or ThreadRecord(thread_id=thread_id)
+        thread.arrival_at_ms = max(thread.arrival_at_ms, at_ms)
+        record.threads[thread_id] = thread
+        if len(record.threads) > THREADS_KEPT:
+            del record.threads[next(iter(record.threads))]
+        return thread
 
     def _call_routed(self, event: CallRouted) -> None:
-        row = self._rows.get(event.program_id)
-        if row is None:
-            return
+        row = self._row(event.program_id, event.at_ms)
         if event.engine_id not in row.record.engines:
             row.record.engines.append(event.engine_id)
-        if event.becomes_home:
-            row.record.home_engine = event.engine_id
+        if event.becomes_home and event.at_ms >= row.home_since_ms:
+            row.record.home_engine, row.home_since_ms = event.engine_id, event.at_ms
 
     def _call_ended(self, event: CallEnd) -> None:
         """Fold one ended call into its program, once."""
         if event.call_id in self._ended_calls:
             return
-        self._remember(event.call_id)
+        _remember(self._ended_calls, event.call_id, None)
         row = self._row(event.program_id, event.arrival_at_ms)
         record = row.settle(event.at_ms)
         row.live.pop(event.call_id, None)
@@ -169,9 +194,11 @@ class ProcessTable:
         record.cached_tokens += event.cached_tokens
         record.output_tokens += event.output_tokens
         record.preemptions += event.preemptions
-        record.last_completion_at_ms = event.at_ms
-        self._fold_thread(self._thread(record, event.thread_id), event)
+        record.last_completion_at_ms = max(record.last_completion_at_ms or event.at_ms, event.at_ms)
+        self._fold_thread(self._arrived(record, event.thread_id, event.arrival_at_ms), event)
         self._prompts.ended(event)
+        if record.state != "running":
+            self._prompts.forget(event.program_id)
 
     def _fold_thread(self, thread: ThreadRecord, event: CallEnd) -> None:
         thread.calls += 1
@@ -180,14 +207,9 @@ class ProcessTable:
         if thread.live_call == event.call_id:
             thread.live_call = None
 
-    def _remember(self, call_id: CallId) -> None:
-        self._ended_calls[call_id] = None
-        if len(self._ended_calls) > ENDED_CALLS_REMEMBERED:
-            self._ended_calls.popitem(last=False)
-
     def _program_over(self, program_id: ProgramId, state: str, at_ms: float) -> None:
-        row = self._rows.get(program_id)
-        if row is None or row.record.state != "running":
+        row = self._row(program_id, at_ms)
+        if row.record.state != "running":
             return
         row.record.state = state
         row.record.ended_at_ms = at_ms
@@ -195,7 +217,7 @@ class ProcessTable:
         self._ended[program_id] = None
         while len(self._ended) > self._settings.ended_kept:
             oldest, _ = self._ended.popitem(last=False)
-            self._rows.pop(oldest, None)
+            _remember(self._gone, oldest, self._rows.pop(oldest).record.ended_at_ms or 0.0)
 
     def _list(self, request: ListPrograms, now_ms: float) -> ProgramList:
         rows = [row for row in self._rows.values() if request.include_ended or row.record.state == "running"]
@@ -207,3 +229,9 @@ class ProcessTable:
             return row.settle(now_ms)
         error = ErrorBody(message="No such program.", type="not_found_error", code="program_not_found")
         return Failed(status=404, error=error)
+
+
+def _remember(memory: OrderedDict[Any, Any], name: str, value: Any) -> None:
+    memory[name] = value
+    if len(memory) > ENDED_REMEMBERED:
+        memory.popitem(last=False)

@@ -8,6 +8,7 @@ Rules:
 * A program with a live call never expires. An idle one expires after its time to live.
 * A call is validated here, before anything else learns of it. A refused call leaves no trace.
 * A call without a thread gets one that has no live call: `main` first, so that a sequential program is one thread.
+* To cancel a program's calls is to cancel each that is live now; the program goes on, and a named one may come again.
 """
 
 import hashlib
@@ -75,7 +76,8 @@ class SessionManager:
         self._new_id = new_id
         self._secret = secret
         self._sessions: dict[ProgramId, Session] = {}
-        self._expiry: list[tuple[float, ProgramId]] = []
+        self._expiry: list[tuple[float, int, Session]] = []
+        self._numbers = itertools.count()
 
     def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
         """Take in a request or the end of a call."""
@@ -94,26 +96,36 @@ class SessionManager:
                 case CallFinished() | CallFailed() | CallCancelled():
                     return self._call_ended(message, now_ms)
         except InvalidRequestError as error:
-            retry_after_s = 1.0 if error.status == 503 else None
-            return answer(reply, Failed(status=error.status, error=error.body, retry_after_s=retry_after_s))
+            busy = error.status == 503
+            retry_after_s = 1.0 if busy else None
+            failed = Failed(status=error.status, error=error.body, retry_after_s=retry_after_s, retry_safe=busy)
+            return answer(reply, failed)
         return ()
 
     def tick(self, now_ms: float) -> Iterable[Out]:
         """Expire the programs that were idle for too long."""
         outs = []
         while self._expiry and self._expiry[0][0] <= now_ms:
-            _, program_id = heapq.heappop(self._expiry)
-            session = self._sessions.get(program_id)
-            if session is None:
+            _, _, session = heapq.heappop(self._expiry)
+            if not self._is_live(session):
                 continue
             if session.live:
                 session.expires_at_ms = now_ms + session.ttl_ms
             if session.expires_at_ms > now_ms:
-                heapq.heappush(self._expiry, (session.expires_at_ms, program_id))
+                self._watch(session)
                 continue
-            del self._sessions[program_id]
-            outs.append(announce(ProgramExpired(program_id=program_id, at_ms=now_ms)))
+            del self._sessions[session.program_id]
+            outs.append(announce(ProgramExpired(program_id=session.program_id, at_ms=now_ms)))
         return outs
+
+    def _watch(self, session: Session) -> None:
+        heapq.heappush(self._expiry, (session.expires_at_ms, next(self._numbers), session))
+        if len(self._expiry) > 64 + 2 * len(self._sessions):  # most are of sessions that ended
+            self._expiry = [entry for entry in self._expiry if self._is_live(entry[2])]
+            heapq.heapify(self._expiry)
+
+    def _is_live(self, session: Session) -> bool:
+        return self._sessions.get(session.program_id) is session
 
     def _start(self, request: StartSession, now_ms: float, reply: Reply | None) -> list[Out]:
         _check_name(request.name, "name")
@@ -128,7 +140,7 @@ class SessionManager:
             raise invalid("Too many live programs; try again later.", code="too_many_programs", status=503)
         session = Session(program_id, ttl_ms, now_ms + ttl_ms)
         self._sessions[program_id] = session
-        heapq.heappush(self._expiry, (session.expires_at_ms, program_id))
+        self._watch(session)
         return session, [announce(ProgramStarted(program_id=program_id, name=name, at_ms=now_ms))]
 
     def _touch(self, request: TouchSession, now_ms: float, reply: Reply | None) -> list[Out]:
@@ -137,18 +149,19 @@ class SessionManager:
         return answer(reply, SessionTouched(program_id=session.program_id, ttl_ms=session.ttl_ms))
 
     def _end(self, request: EndSession, now_ms: float, reply: Reply | None) -> list[Out]:
-        outs = answer(reply, SessionEnded(program_id=request.program_id))
+        answered = answer(reply, SessionEnded(program_id=request.program_id))
         session = self._sessions.pop(request.program_id, None)
         if session is None:
-            return outs
-        if session.live:
-            outs.append(Out(subjects.CALL_CANCEL, CancelCalls(program_id=session.program_id)))
-        return [*outs, announce(ProgramEnded(program_id=session.program_id, at_ms=now_ms))]
+            return answered
+        return [*_cancel_live(session), announce(ProgramEnded(program_id=session.program_id, at_ms=now_ms)), *answered]
 
     def _cancel(self, request: CancelCalls, reply: Reply | None) -> list[Out]:
         if not (request.call_id or request.program_id):
             raise invalid("Name a call_id or a program_id.", param="call_id")
-        return [Out(subjects.CALL_CANCEL, request), *answer(reply, CancelAccepted())]
+        _check_name(request.call_id or "", "call_id")
+        session = self._sessions.get(request.program_id) if request.program_id and not request.call_id else None
+        orders = _cancel_live(session) if session else [Out(subjects.CALL_CANCEL, request)]
+        return [*orders, *answer(reply, CancelAccepted())]
 
     def _submit(self, request: SubmitCall, now_ms: float, reply: Reply | None) -> list[Out]:
         if reply is None:  # nobody would hear the answer
@@ -234,6 +247,12 @@ def _check_name(text: str, param: str) -> None:
     """Refuse an id or label that is too long or holds control characters."""
     if len(text) > NAME_MAX or not text.isprintable():
         raise invalid(f"{param} must be at most {NAME_MAX} printable characters.", param=param)
+
+
+def _cancel_live(session: Session) -> list[Out]:
+    """Return the orders to cancel each live call by its own id: some are on their way, and later ones must live."""
+    orders = [CancelCalls(call_id=call_id, program_id=session.program_id) for call_id in session.live]
+    return [Out(subjects.CALL_CANCEL, order) for order in orders]
 
 
 def _submitted(call: Call) -> CallSubmitted:

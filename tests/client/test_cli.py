@@ -40,7 +40,7 @@ def test_ps_lists_programs_and_engines(stack: Stack, capsys: Output) -> None:
     assert cli.main(["ps", "--nats-url", stack.nats_url]) == 0
     shown = capsys.readouterr().out
 
-    assert listed["programs"][-1]["program_id"][:8] in shown
+    assert listed["programs"][-1]["program_id"][:6] in shown
     assert [engine["engine_id"] for engine in listed["engines"]] == ["engine-0", "engine-1"]
     assert "engine-1" in shown
 

@@ -34,7 +34,7 @@ def test_row_shows_seconds_and_a_name_from_outside() -> None:
     console.print(programs_table(ProgramList(programs=[program], at_ms=2000.0)))
 
     shown = console.export_text()
-    assert "01234567 " in shown
+    assert "012345 " in shown
     assert "[red]agent[/]" in shown
     assert "1.50" in shown
     assert "0.70" in shown

@@ -103,14 +103,15 @@ async def test_openai_client_works_unchanged(stack: Stack) -> None:
     """The openai SDK chats, streams and gets n choices through the gateway, with no code but the base URL."""
     async with AsyncOpenAI(base_url=f"{stack.http_url}/v1", api_key="none", max_retries=0) as client:
         models = [model.id async for model in client.models.list()]
-        plain = await client.chat.completions.create(model=MODEL, messages=ASK, max_tokens=6, temperature=0, n=2)
+        plain = await client.chat.completions.create(model=MODEL, messages=ASK, max_tokens=6, temperature=0)
+        several = await client.chat.completions.create(model=MODEL, messages=ASK, max_tokens=6, temperature=1, n=3)
         stream: Any = await client.chat.completions.create(
             model=MODEL, messages=ASK, max_tokens=6, temperature=0, stream=True
         )
         pieces = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
 
     assert models == [MODEL]
-    assert len(plain.choices) == 2
+    assert [choice.index for choice in several.choices] == [0, 1, 2]
     assert plain.choices[0].message.content == "".join(pieces)
 
 

@@ -82,6 +82,7 @@ async def test_reader_too_slow(front: Front) -> None:
         await front.bus.flush()
     order = await front.cancelled.get()
     writer.close()
+    await writer.wait_closed()
 
     assert order.call_id == "call-1"
     assert sent > streams.PARTS_MAX
@@ -122,6 +123,7 @@ async def _listens(port: int) -> bool:
     except OSError:
         return False
     writer.close()
+    await writer.wait_closed()
     return True
 
 

@@ -14,6 +14,7 @@ from autellix.engine.policy import policy_named
 from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.queues import CallQueues
 from autellix.engine.vllm_adapter.reports import Ended, ReportReceiver, ReportSender, Started
+from autellix.schemas.ids import CallId
 
 if TYPE_CHECKING:
     from vllm.v1.request import Request
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.vllm
 
+CALL = CallId("call-1")
 CreateRequest = Callable[..., "Request"]
 
 
@@ -75,9 +77,9 @@ def test_life_of_a_call(calls: EngineCalls, receiver: ReportReceiver, request_of
     calls.ended(request, 1060.0)
 
     assert receiver.receive() == [
-        Started("call-1", 20.0),
+        Started(CALL, 20.0),
         Ended(
-            call_id="call-1",
+            call_id=CALL,
             service_ms=30.0,
             wait_ms=20.0,
             preemptions=0,
@@ -101,7 +103,7 @@ def test_requests_of_one_call(calls: EngineCalls, receiver: ReportReceiver, requ
         calls.ended(request, 40.0)
     started, ended = receiver.receive()
 
-    assert started == Started("call-1", 5.0)
+    assert started == Started(CALL, 5.0)
     assert isinstance(ended, Ended)
     assert (ended.service_ms, ended.prompt_tokens, ended.output_tokens) == (30.0, 3, 2)
 

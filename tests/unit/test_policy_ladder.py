@@ -54,7 +54,9 @@ def test_bound_belongs_to_the_worse_queue() -> None:
     """The ranges are [lo, hi), as the paper's text says and not as its line 12 writes."""
     ladder = Ladder((100.0, 300.0))
 
-    assert [0, 1, 1, 2] == [ladder.queue_of(ms) for ms in (nextafter(100.0, 0), 100.0, nextafter(300.0, 0), 300.0)]
+    found = [ladder.queue_of(ms) for ms in (nextafter(100.0, 0), 100.0, nextafter(300.0, 0), 300.0)]
+
+    assert found == [0, 1, 1, 2]
 
 
 def test_doubling() -> None:

@@ -97,9 +97,7 @@ def test_rerank(queue: ProgramRequestQueue, ranks: Ranks, waiting: Callable[...,
     assert drained(queue) == ["c", "b", "a"]
 
 
-def test_rerank_of_a_stranger(
-    queue: ProgramRequestQueue, ranks: Ranks, make_request: Callable[[str], Request]
-) -> None:
+def test_rerank_of_a_stranger(queue: ProgramRequestQueue, ranks: Ranks, make_request: Callable[[str], Request]) -> None:
     """A request that does not wait here is not added by a change of its rank."""
     ranks["x"] = (0, 0)
     queue.rerank(make_request("x"))

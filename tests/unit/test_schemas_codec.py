@@ -85,7 +85,7 @@ def test_round_trips(kind: type[msgspec.Struct], data: st.DataObject) -> None:
     assert decoder.decode(packed) == message
     assert decoder.decode(encode(message, as_json=True)) == message
     assert decoder.decode(msgpack.packb(plain)) == message
-    assert {"type": kind.__struct_config__.tag} | msgspec.to_builtins(message, builtin_types=(bytes,)) == plain
+    assert plain["type"] == kind.__struct_config__.tag
     assert set(plain) == {"type", *kind.__struct_fields__}
 
 
@@ -134,9 +134,11 @@ def test_what_is_no_message(data: bytes) -> None:
 def test_any_bytes(data: bytes) -> None:
     """No bytes at all make a decoder fail in another way."""
     try:
-        FRAMES.decode(data)
+        frame: Any = FRAMES.decode(data)
     except MalformedMessageError as error:
-        assert str(error)
+        frame = str(error)
+
+    assert frame
 
 
 def test_unknown_fields_are_passed_over() -> None:
@@ -146,7 +148,7 @@ def test_unknown_fields_are_passed_over() -> None:
     assert Decoder[EndSession](EndSession).decode(data).program_id == "p"
 
 
-@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, {"x": {1, 2}.__class__}, "\ud800"])
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, {"x": object()}, "\ud800"])
 def test_what_has_no_encoding(value: Any) -> None:
     """A value without a form on the wire is an error of the sender."""
     with pytest.raises(ValueError, match=r".+"):
