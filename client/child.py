@@ -64,6 +64,11 @@ class Child:
         self.readiness = readiness
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
     async def ended(self) -> int:
         """Return the exit status once the process has ended; negative: the signal that ended it."""
         return await self._process.wait()

@@ -1,6 +1,7 @@
 """An engine without a model, for load tests of the pipeline: it answers each call with as many words as it asks for.
 
-A step lasts `step_ms` (0: it answers at once) and brings one token. It has no slots and no cache; nothing waits in it.
+A step lasts `step_ms` (0: a turn of the event loop) and brings one token. It has no slots and no cache; nothing waits
+in it.
 """
 
 import asyncio
@@ -29,20 +30,20 @@ class SimulatedExecutor:
     async def run(self, call: EngineCall) -> AsyncGenerator[Output, None]:
         """Yield the call's pieces, then one answer; closing the iterator early aborts the call."""
         began, done = time.monotonic(), 0
-        tokens = call.body.get("max_completion_tokens") or call.body.get("max_tokens") or MAX_TOKENS
+        words = Words(call, self.info.max_model_len)
         self._running.add(call.call_id)
         self.on_started(call.call_id, 0.0)
         try:
-            for done in range(1, tokens + 1):  # noqa: B007 - counts what an abort leaves
+            for done in range(1, words.tokens + 1):
                 await self._step()
-                if call.body.get("stream"):
-                    yield Piece([_chunk(call, WORD)])
-            yield Answer(None if call.body.get("stream") else _response(call, WORD * tokens, tokens))
+                if words.streamed:
+                    yield Piece([words.chunk(last=done == words.tokens)])
+            yield Answer(None if words.streamed else words.response())
         finally:
             self._running.discard(call.call_id)
             service_ms = (time.monotonic() - began) * 1000
             self._accounts[call.call_id] = Account(
-                service_ms=service_ms, queues=(0,), prompt_tokens=_prompt_tokens(call), output_tokens=done
+                service_ms=service_ms, queues=(0,), prompt_tokens=words.prompt_tokens, output_tokens=done
             )
 
     async def account(self, call_id: CallId) -> Account:
@@ -55,29 +56,46 @@ class SimulatedExecutor:
 
     async def _step(self) -> None:
         self._steps += 1
-        if self._step_ms:
-            await asyncio.sleep(self._step_ms / 1000)
+        await asyncio.sleep(self._step_ms / 1000)
 
 
-def _prompt_tokens(call: EngineCall) -> int:
-    """Return a token for each four bytes: a usual mean."""
-    return max(1, len(str(call.body.get("messages") or call.body.get("prompt") or "")) // 4)
+class Words:
+    """The made-up answer to one call, in the shape of its API."""
 
+    def __init__(self, call: EngineCall, tokens_max: int) -> None:
+        self._call = call
+        self._chat = call.api == "/v1/chat/completions"
+        self.streamed = bool(call.body.get("stream"))
+        wanted: int = call.body.get("max_completion_tokens") or call.body.get("max_tokens") or MAX_TOKENS
+        self.tokens = min(wanted, tokens_max)
+        prompt = str(call.body.get("messages") or call.body.get("prompt") or "")
+        self.prompt_tokens = max(1, len(prompt) // 4)  # four bytes a token: a usual mean
 
-def _head(call: EngineCall, kind: str) -> dict[str, Any]:
-    return {"id": f"chatcmpl-{call.call_id}", "object": kind, "created": int(time.time()), "model": call.body["model"]}
+    def chunk(self, *, last: bool) -> dict[str, Any]:
+        """Return one token's chunk."""
+        text = {"delta": {"role": "assistant", "content": WORD}} if self._chat else {"text": WORD}
+        choice = {"index": 0, **text, "finish_reason": "length" if last else None}
+        return {**self._head("chat.completion.chunk"), "choices": [choice]}
 
+    def response(self) -> dict[str, Any]:
+        """Return the whole answer."""
+        words = WORD * self.tokens
+        text = {"message": {"role": "assistant", "content": words}} if self._chat else {"text": words}
+        usage = {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.tokens,
+            "total_tokens": self.prompt_tokens + self.tokens,
+        }
+        return {
+            **self._head("chat.completion"),
+            "choices": [{"index": 0, **text, "finish_reason": "length"}],
+            "usage": usage,
+        }
 
-def _chunk(call: EngineCall, text: str) -> dict[str, Any]:
-    choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
-    return {**_head(call, "chat.completion.chunk"), "choices": [choice]}
-
-
-def _response(call: EngineCall, text: str, tokens: int) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text}
-    prompt = _prompt_tokens(call)
-    return {
-        **_head(call, "chat.completion"),
-        "choices": [{"index": 0, "message": message, "finish_reason": "length"}],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens},
-    }
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": f"cmpl-{self._call.call_id}",
+            "object": kind if self._chat else "text_completion",
+            "created": int(time.time()),
+            "model": self._call.body["model"],
+        }

@@ -59,6 +59,7 @@ class Bus(Protocol):
         Raises:
             PayloadTooLargeError: when `data` is larger than `max_payload`; nothing is sent.
             BusDownError: when the bus is closed.
+            ValueError: when `subject` is none.
         """
         ...
 

@@ -4,8 +4,6 @@ A table a service; unknown keys are refused, since a misspelt key that is silent
 can be set on the command line with `--set table.key=value`.
 """
 
-import argparse
-import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -166,15 +164,3 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text
     tree.setdefault(table, {})[key] = value
-
-
-def from_command_line(argv: Sequence[str] | None = None) -> Config:
-    """Return the settings that a service's command line asks for; a wrong one ends the process with status 2."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--config", type=Path, default=os.environ.get("AUTELLIX_CONFIG") or None)
-    parser.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", dest="overrides")
-    args = parser.parse_args(argv)
-    try:
-        return load(args.config and Path(args.config), args.overrides)
-    except ConfigError as error:
-        parser.error(str(error))

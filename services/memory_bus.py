@@ -6,7 +6,11 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+import structlog
+
 from autellix.services.bus import BusDownError, Delivery, Handler, PayloadTooLargeError
+
+log = structlog.get_logger()
 
 
 def matches(pattern: str, subject: str) -> bool:
@@ -34,6 +38,8 @@ class MemorySubscription:
             delivery = await self.pending.get()
             try:
                 await self.handler(delivery)
+            except Exception:  # as on NATS: one message must not end the subscription
+                log.exception("handler failed", subject=delivery.subject)
             finally:
                 self.pending.task_done()
 
@@ -53,20 +59,20 @@ class MemoryHub:
 
     def __init__(self) -> None:
         self.subscriptions: list[MemorySubscription] = []
-        self._turns: dict[tuple[str, str], int] = defaultdict(int)
+        self._turns: dict[str, int] = defaultdict(int)
 
     def deliver(self, delivery: Delivery) -> None:
         """Queue a delivery for each subscriber, and for one of each queue group in turn."""
-        groups: dict[tuple[str, str], list[MemorySubscription]] = defaultdict(list)
+        groups: dict[str, list[MemorySubscription]] = defaultdict(list)
         for subscription in self.subscriptions:
             if matches(subscription.pattern, delivery.subject):
                 if subscription.group:
-                    groups[subscription.pattern, subscription.group].append(subscription)
+                    groups[subscription.group].append(subscription)
                 else:
                     subscription.pending.put_nowait(delivery)
-        for key, members in groups.items():
-            self._turns[key] += 1
-            members[self._turns[key] % len(members)].pending.put_nowait(delivery)
+        for group, members in groups.items():
+            self._turns[group] += 1
+            members[self._turns[group] % len(members)].pending.put_nowait(delivery)
 
 
 class MemoryBus:
@@ -90,6 +96,8 @@ class MemoryBus:
         """Send `data` to whoever is subscribed."""
         if not self._open:
             raise BusDownError("the bus is closed")
+        if len(subject.split()) != 1:
+            raise ValueError(f"no subject: {subject!r}")
         if len(data) > self.max_payload:
             raise PayloadTooLargeError(f"{len(data)} bytes, limit {self.max_payload}")
         self._hub.deliver(Delivery(subject, data, reply))

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import nats
 import structlog
-from nats.errors import ConnectionClosedError, MaxPayloadError, OutboundBufferLimitError
+from nats.errors import (
+    BadSubjectError,
+    ConnectionClosedError,
+    ConnectionDrainingError,
+    MaxPayloadError,
+    OutboundBufferLimitError,
+)
 from nats.js.errors import BadRequestError
 from nats.micro import add_service
 
@@ -15,10 +21,25 @@ from autellix.services.bus import BusDownError, Delivery, Handler, PayloadTooLar
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription as NatsClientSubscription
 
 log = structlog.get_logger()
 
 RECONNECT_WAIT_S = 0.5
+
+
+class NatsSubscription:
+    """One interest."""
+
+    def __init__(self, subscription: NatsClientSubscription) -> None:
+        self._subscription = subscription
+
+    async def unsubscribe(self) -> None:
+        """Stop receiving; what has arrived is still handled, unless the connection is away."""
+        try:
+            await self._subscription.drain()
+        except nats.errors.Error as error:
+            log.warning("unsubscribed without drain", error=repr(error))
 
 
 class NatsBus:
@@ -48,8 +69,10 @@ class NatsBus:
             await self._client.publish(subject, data, reply=reply)
         except MaxPayloadError as error:
             raise PayloadTooLargeError(f"{len(data)} bytes, limit {self.max_payload}") from error
-        except (ConnectionClosedError, OutboundBufferLimitError) as error:
+        except (ConnectionClosedError, ConnectionDrainingError, OutboundBufferLimitError) as error:
             raise BusDownError(str(error)) from error
+        except BadSubjectError as error:
+            raise ValueError(f"no subject: {subject!r}") from error
 
     async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Subscription:
         """Call `handler` for each message on `subject`, in order of arrival."""
@@ -57,8 +80,7 @@ class NatsBus:
         async def hand_over(msg: Msg) -> None:
             await handler(Delivery(msg.subject, msg.data, msg.reply))
 
-        subscription: Subscription = await self._client.subscribe(subject, queue=queue, cb=hand_over)
-        return subscription
+        return NatsSubscription(await self._client.subscribe(subject, queue=queue, cb=hand_over))
 
     def new_inbox(self) -> str:
         """Return a subject that nobody else uses."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, NamedTuple
@@ -79,45 +80,60 @@ def _scope(app: Any, path: str, headers: dict[str, str]) -> dict[str, Any]:
 
 
 async def outputs(parts: AsyncIterator[Part], *, stream: bool) -> AsyncIterator[Output]:
-    """Turn the parts of an OpenAI answer into pieces and one end."""
+    """Turn the parts of an OpenAI answer into pieces and one end; a stream that breaks off has no end."""
     status, whole, events = 500, b"", EventStream()
     async for part in parts:
         if part.status is not None:
             status = part.status
         elif stream and status == 200:
             found = events.feed(part.body)
-            failed = next((event for event in found if isinstance(event, dict) and "error" in event), None)
-            if failed is not None:
-                yield refusal(failed, int_or(failed["error"].get("code"), 500))
+            good = list(itertools.takewhile(lambda event: not _is_error(event), found))
+            if good:
+                yield Piece(good)
+            if len(good) < len(found):
+                yield refusal(found[len(good)], 500)
                 return
-            if found:
-                yield Piece(found)
         else:
             whole += part.body
-    if status == 200:
-        yield Answer(None if stream else json.loads(whole))
-    else:
+    if status != 200:
         yield refusal(_json_or_none(whole), status)
+    elif not stream:
+        yield Answer(json.loads(whole))
+    elif events.done:
+        yield Answer(None)
 
 
 class EventStream:
     """Cuts server-sent events out of bytes; an event may come in several parts, and several in one."""
 
     def __init__(self) -> None:
+        self.done = False
+        """Whether `[DONE]` has come."""
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Any]:
         """Return the JSON objects of the events that are complete; `[DONE]` is none."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         texts = [line[5:].strip() for line in lines if line.startswith(b"data:")]
+        self.done = self.done or b"[DONE]" in texts
         return [json.loads(text) for text in texts if text and text != b"[DONE]"]
 
 
+def _is_error(event: Any) -> bool:
+    return isinstance(event, dict) and "error" in event
+
+
 def refusal(answer: Any, status: int) -> Refusal:
-    """Return the refusal that vLLM's error object means; an answer that is none becomes a plain server error."""
+    """Return the refusal that vLLM's error object means; an answer that is none becomes a plain server error.
+
+    Args:
+        answer: What should hold the error object.
+        status: The answer's HTTP status, unless the object names an error status of its own: in a stream it is late.
+    """
     error = answer.get("error") if isinstance(answer, dict) else None
     if not isinstance(error, dict):
         return Refusal(status, ErrorBody(message=f"The engine answered {status}.", type="server_error"))
+    status = int_or(error.get("code"), status)
     kind = "server_error" if status >= 500 else "invalid_request_error"
     code = error.get("code")
     body = ErrorBody(

@@ -26,6 +26,7 @@ from autellix.engine.policy import policy_named
 from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.queues import CallQueues, Rank
 from autellix.engine.vllm_adapter.calls import EngineCalls
+from autellix.engine.vllm_adapter.lifetime import die_with_parent
 from autellix.engine.vllm_adapter.options import from_config
 from autellix.engine.vllm_adapter.reports import Busy, ReportSender
 from autellix.engine.vllm_adapter.request_queue import ProgramRequestQueue
@@ -41,6 +42,7 @@ class ProgramScheduler(AsyncScheduler):
     """Given to vLLM by `scheduler_cls`; its options come in `additional_config`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        die_with_parent()
         super().__init__(*args, **kwargs)
         self.options = from_config(self.vllm_config.additional_config)
         ladder = Ladder.doubling(first_quantum_ms=self.options.first_quantum_ms, queues=self.options.queues)

@@ -6,8 +6,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from autellix.services import config
 from autellix.services.bus import Bus
+from autellix.services.command_line import from_command_line
 from autellix.services.engine_worker.engines import executor_for
 from autellix.services.engine_worker.shell import EngineWorker
 from autellix.services.runner import run_process
@@ -15,7 +15,7 @@ from autellix.services.runner import run_process
 
 def main() -> None:
     """Run an engine worker until told to stop; end with status 1 when its engine died."""
-    settings = config.from_command_line()
+    settings = from_command_line()
     died = []
 
     def on_gone() -> None:

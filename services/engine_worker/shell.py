@@ -5,6 +5,7 @@ it is said in the order in which it happened.
 """
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable
 from typing import Any, Self
@@ -55,6 +56,7 @@ class EngineWorker:
         self._outbox: asyncio.Queue[Out] = asyncio.Queue()
         self._subscriptions: list[Subscription] = []
         self._background: list[asyncio.Task[None]] = []
+        self._parting = "stopped"
         executor.on_started = self._call_started
 
     async def __aenter__(self) -> Self:
@@ -71,15 +73,16 @@ class EngineWorker:
     async def __aexit__(self, *_: object) -> None:
         """Refuse what is new, let what runs end within `drain_s`, cancel the rest, and leave."""
         self._core.draining = True
-        self._say(announce(self._load()))
+        with contextlib.suppress(EngineGoneError):
+            self._say(announce(self._load()))
         await self._wait_for_calls(self._settings.drain_s)
         for stream in self._streams.values():
             stream.stop(End(status=503, error=_stopping(), retry_safe=False))
         await self._wait_for_calls(LAST_WORDS_S)
-        self._say(announce(self._down("stopped")))
-        await self._outbox.join()
-        for subscription in self._subscriptions:
+        for subscription in self._subscriptions:  # what arrives until then is still refused
             await subscription.unsubscribe()
+        self._say(announce(self._down(self._parting)))
+        await self._outbox.join()
         for task in self._background:
             task.cancel()
 
@@ -98,6 +101,8 @@ class EngineWorker:
             except MalformedMessageError as error:
                 log.warning("malformed message", subject=delivery.subject, error=str(error))
                 self._say(*answer(reply, _refusal(str(error))))
+            except EngineGoneError as error:
+                self._say(*answer(reply, Failed(status=503, error=ErrorBody(message=str(error), type="server_error"))))
 
         return handle
 
@@ -118,7 +123,8 @@ class EngineWorker:
     def _on_routed(self, routed: RoutedCall, _reply: Reply | None) -> None:
         match self._core.arrive(routed):
             case Verdict.RUN:
-                task = asyncio.create_task(self._run(routed))
+                stream = self._streams[routed.call.call_id] = CallStream(routed, self._executor, self._say)
+                task = asyncio.create_task(self._run(routed, stream))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             case Verdict.CANCELLED:
@@ -128,9 +134,7 @@ class EngineWorker:
             case Verdict.IGNORE:
                 log.warning("call ignored", call_id=routed.call.call_id, program_id=routed.call.program_id)
 
-    async def _run(self, routed: RoutedCall) -> None:
-        stream = CallStream(routed, self._executor, self._say)
-        self._streams[routed.call.call_id] = stream
+    async def _run(self, routed: RoutedCall, stream: CallStream) -> None:
         end = await stream.run()
         account = await self._executor.account(routed.call.call_id)
         del self._streams[routed.call.call_id]
@@ -186,6 +190,7 @@ class EngineWorker:
                 self._say(announce(self._load()))
         except EngineGoneError as error:
             log.error("engine died", engine_id=self._core.engine_id, error=str(error))  # noqa: TRY400 - no traceback of ours
+            self._parting = "its engine died"
             await self._wait_for_calls(LAST_WORDS_S)
             self._on_gone()
 

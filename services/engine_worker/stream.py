@@ -34,28 +34,32 @@ class CallStream:
 
     async def run(self) -> End:
         """Return how the call ended; whatever happens, it ends."""
-        self._task = asyncio.create_task(self._follow())
-        await asyncio.wait({self._task})
-        if self._task.cancelled():
-            return self._stopped or End(cancelled="for no known reason")
-        return self._task.result()
+        if self._stopped is None:
+            self._task = asyncio.create_task(self._follow())
+            await asyncio.wait({self._task})
+            if self._stopped is None and not self._task.cancelled():
+                return self._task.result()
+        return self._stopped or End(cancelled="for no known reason")
 
     def stop(self, end: End) -> None:
-        """Abort the call in the engine; it ends as `end` says, unless it is over already."""
-        if self._task and not self._task.done():
-            self._stopped = end
+        """Abort the call in the engine; it ends as `end` says, unless it is over or was stopped already."""
+        if self._stopped or (self._task and self._task.done()):
+            return
+        self._stopped = end
+        if self._task:
             self._task.cancel()
 
     async def _follow(self) -> End:
         call = self.routed.call
-        left_s = None if call.deadline_at_ms is None else max(0.0, (call.deadline_at_ms - wall_ms()) / 1000)
+        left_s = None if call.deadline_at_ms is None else (call.deadline_at_ms - wall_ms()) / 1000
+        late = _error("The deadline passed before the answer was whole.", "deadline_exceeded")
+        if left_s is not None and left_s <= 0:
+            return End(status=504, error=late)
         try:
             async with asyncio.timeout(left_s):
                 return await self._until_end()
         except TimeoutError:
-            return End(
-                status=504, error=_error("The deadline passed before the answer was whole.", "deadline_exceeded")
-            )
+            return End(status=504, error=late)
         except InvalidRequestError as error:
             return End(status=error.status, error=error.body)
         except EngineGoneError:

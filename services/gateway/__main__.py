@@ -1,13 +1,13 @@
 """`python -m autellix.services.gateway`."""
 
-from autellix.services import config
+from autellix.services.command_line import from_command_line
 from autellix.services.gateway.app import gateway
 from autellix.services.runner import run_process
 
 
 def main() -> None:
     """Run the gateway until told to stop."""
-    settings = config.from_command_line()
+    settings = from_command_line()
     run_process("gateway", settings.nats.url, settings.log.level, lambda bus: gateway(bus, settings.gateway))
 
 

@@ -5,7 +5,7 @@ import random
 from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_ENDS, ENGINE_EVENTS, PROGRAM_EVENTS, Decoder
 from autellix.schemas.messages import AdmittedCall, ListEngines
-from autellix.services import config
+from autellix.services.command_line import from_command_line
 from autellix.services.load_balancer.core import LoadBalancer
 from autellix.services.runner import CoreRunner, Listen, run_process
 
@@ -22,7 +22,7 @@ LISTENS = (
 
 def main() -> None:
     """Run the load balancer until told to stop."""
-    settings = config.from_command_line()
+    settings = from_command_line()
     core = LoadBalancer(settings.load_balancer, random.SystemRandom())
     run_process("load-balancer", settings.nats.url, settings.log.level, lambda bus: CoreRunner(bus, core, LISTENS))
 

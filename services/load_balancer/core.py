@@ -7,10 +7,14 @@ Rules:
   never negative. What an engine reports beyond that set (calls routed before this balancer started) is added.
 * An engine that drains, is silent, or restarted under a new incarnation is no candidate with its old calls: those that
   it took with it end in a failure that says whether a retry is safe.
+* Each balancer judges silence by itself, and not by time in which it was held up itself.
+* A call that arrives twice is routed once.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody, Message
@@ -36,6 +40,10 @@ from autellix.schemas.messages import (
 from autellix.services.config import LoadBalancerSettings
 from autellix.services.core import Chance, Out, Reply, announce, answer
 from autellix.services.load_balancer.choices import RULES, Candidate, Choice
+
+SILENT = "silent"
+HOMES_REMEMBERED = 20_000
+"""Homes chosen here, the oldest go first: the process table knows them by then."""
 
 
 @dataclass
@@ -64,7 +72,8 @@ class LoadBalancer:
         self._choose = RULES[settings.policy](settings.short_prompt_tokens)
         self._engines: dict[EngineId, Engine] = {}
         self._engine_of: dict[CallId, EngineId] = {}
-        self._homes: dict[ProgramId, EngineId] = {}
+        self._homes: OrderedDict[ProgramId, EngineId] = OrderedDict()
+        self._ticked_at_ms = inf
 
     def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
         """Take in a call to route, an event, or a question."""
@@ -87,16 +96,22 @@ class LoadBalancer:
 
     def tick(self, now_ms: float) -> Iterable[Out]:
         """Take engines that fell silent out of rotation."""
-        silent_since = now_ms - self._settings.engine_silence_s * 1000
+        silence_ms = self._settings.engine_silence_s * 1000
+        held_up_ms = now_ms - self._ticked_at_ms
+        self._ticked_at_ms = now_ms
         outs: list[Out] = []
         for engine_id, engine in list(self._engines.items()):
-            if engine.heard_at_ms < silent_since:
-                outs.append(announce(_down(engine.load, "silent", now_ms)))
+            if held_up_ms > silence_ms / 2:
+                engine.heard_at_ms += held_up_ms
+            if engine.heard_at_ms < now_ms - silence_ms:
+                outs.append(announce(_down(engine.load, SILENT, now_ms)))
                 outs.extend(self._drop(engine_id, "fell silent", now_ms))
         return outs
 
     def _route(self, admitted: AdmittedCall, now_ms: float) -> list[Out]:
         call = admitted.call
+        if call.call_id in self._engine_of:
+            return []
         serving = {eid: e for eid, e in self._engines.items() if call.model in e.load.models}
         if not serving:
             return self._no_engine(admitted, now_ms)
@@ -116,6 +131,8 @@ class LoadBalancer:
         self._engine_of[call.call_id] = choice.engine_id
         if choice.becomes_home:
             self._homes[call.program_id] = choice.engine_id
+            if len(self._homes) > HOMES_REMEMBERED:
+                self._homes.popitem(last=False)
         routed = RoutedCall(
             call=call,
             program=admitted.program,
@@ -147,6 +164,8 @@ class LoadBalancer:
             engine.calls.pop(call_id, None)
 
     def _engine_up(self, up: EngineUp, now_ms: float) -> list[Out]:
+        if self._is_stale(up):
+            return []
         outs = self._restarted(up.engine_id, up.incarnation, now_ms)
         load = EngineLoad(
             engine_id=up.engine_id,
@@ -166,11 +185,18 @@ class LoadBalancer:
         return outs
 
     def _engine_load(self, load: EngineLoad, now_ms: float) -> list[Out]:
+        if self._is_stale(load):
+            return []
         outs = self._restarted(load.engine_id, load.incarnation, now_ms)
         engine = self._engines.setdefault(load.engine_id, Engine(load, now_ms))
         engine.load, engine.heard_at_ms = load, now_ms
         engine.foreign = max(0, load.calls - len(engine.calls))
         return outs
+
+    def _is_stale(self, heard: EngineUp | EngineLoad) -> bool:
+        """Tell whether this is a late word of an earlier life of an engine."""
+        engine = self._engines.get(heard.engine_id)
+        return engine is not None and engine.load.incarnation != heard.incarnation and heard.at_ms < engine.load.at_ms
 
     def _restarted(self, engine_id: EngineId, incarnation: Incarnation, now_ms: float) -> list[Out]:
         """Fail the calls of an earlier life of this engine: the new one does not know them."""
@@ -181,7 +207,7 @@ class LoadBalancer:
 
     def _engine_down(self, down: EngineDown, now_ms: float) -> list[Out]:
         engine = self._engines.get(down.engine_id)
-        if engine is None or engine.load.incarnation != down.incarnation:
+        if engine is None or engine.load.incarnation != down.incarnation or down.reason == SILENT:
             return []
         return self._drop(down.engine_id, down.reason, now_ms)
 

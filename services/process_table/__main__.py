@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_EVENTS, PROGRAM_EVENTS, Decoder
 from autellix.schemas.messages import GetProgram, ListPrograms, SubmittedCall
-from autellix.services import config
+from autellix.services.command_line import from_command_line
 from autellix.services.nats_bus import NatsBus
 from autellix.services.process_table.core import ProcessTable
 from autellix.services.runner import CoreRunner, Listen, run_process
@@ -25,7 +25,7 @@ LISTENS = (
 
 def main() -> None:
     """Run the process table until told to stop."""
-    settings = config.from_command_line()
+    settings = from_command_line()
     table = settings.process_table
 
     @asynccontextmanager

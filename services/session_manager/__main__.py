@@ -5,7 +5,7 @@ import secrets
 from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_ENDS, Decoder
 from autellix.schemas.messages import CancelCalls, EndSession, StartSession, SubmitCall, TouchSession
-from autellix.services import config
+from autellix.services.command_line import from_command_line
 from autellix.services.runner import CoreRunner, Listen, run_process
 from autellix.services.session_manager.core import SessionManager
 
@@ -23,7 +23,7 @@ LISTENS = (
 
 def main() -> None:
     """Run the session manager until told to stop."""
-    settings = config.from_command_line()
+    settings = from_command_line()
     secret = (settings.session_manager.secret or secrets.token_hex(32)).encode()[:64]
     core = SessionManager(settings.session_manager, new_id=lambda: secrets.token_hex(16), secret=secret)
     run_process("session-manager", settings.nats.url, settings.log.level, lambda bus: CoreRunner(bus, core, LISTENS))

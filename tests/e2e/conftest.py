@@ -28,9 +28,15 @@ PLAN = Plan(
 
 
 @pytest.fixture(scope="session")
-async def stack() -> AsyncIterator[Stack]:
+def plan() -> Plan:
+    """Return what the stack consists of, for a test that needs one of its own."""
+    return PLAN
+
+
+@pytest.fixture(scope="session")
+async def stack(plan: Plan) -> AsyncIterator[Stack]:
     """Return the running stack; that it stops cleanly is part of every run."""
-    async with Stack(PLAN) as running:
+    async with Stack(plan) as running:
         yield running
     assert {child.name: 0 for child in running.children} == {
         child.name: await child.ended() for child in running.children

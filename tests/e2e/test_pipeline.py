@@ -17,7 +17,7 @@ from autellix.client.stack import Stack
 pytestmark = pytest.mark.vllm
 
 MODEL = "tiny"
-ASK = [{"role": "user", "content": "Say something."}]
+ASK: list[Any] = [{"role": "user", "content": "Say something."}]
 SHORT: dict[str, Any] = {"max_tokens": 12, "ignore_eos": True, "temperature": 0}
 
 
@@ -31,7 +31,8 @@ async def events(stack: Stack, subject: str) -> AsyncIterator["asyncio.Queue[dic
         heard.put_nowait(msgpack.unpackb(msg.data))
 
     await client.subscribe(subject, cb=hear)
-    await client.flush()
+    await client.flush()  # nats-py writes the first PING ahead of what it has buffered:
+    await client.flush()  # only the second comes behind the subscription
     yield heard
     await client.close()
 

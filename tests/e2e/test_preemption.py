@@ -37,7 +37,7 @@ async def begun(program: Program, text: str) -> "asyncio.Task[tuple[Answer, floa
 
 
 async def test_short_call_of_a_new_program_overtakes_two_long_programs(stack: Stack) -> None:
-    """With both slots held by long programs, a new program's short call ends long before either; outputs stay the same."""
+    """With both slots held by long programs, a new program's short call overtakes them; outputs stay the same."""
     async with (
         Program("long-a", nats_url=stack.nats_url) as a,
         Program("long-b", nats_url=stack.nats_url) as b,

@@ -54,7 +54,7 @@ def test_other_names_are_vllms(tmp_path: Path) -> None:
 
 def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache is where AUTELLIX_MODELS says, else in the user's cache as XDG_CACHE_HOME or HOME says."""
-    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setenv("HOME", "/users/someone")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("AUTELLIX_MODELS", raising=False)
     by_home = models.cache_folder()
@@ -63,7 +63,7 @@ def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("AUTELLIX_MODELS", "/models")
     chosen = models.cache_folder()
 
-    assert Path("/home/someone/.cache/autellix/models") == by_home
+    assert Path("/users/someone/.cache/autellix/models") == by_home
     assert Path("/cache/autellix/models") == by_xdg
     assert Path("/models") == chosen
 
