@@ -146,6 +146,8 @@ async def connect(url: str) -> Connection:
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=RECONNECT_WAIT_S,
             )
+            connection = Connection(client)
+            await connection.listen()
         connected = True
     except (OSError, ValueError, nats.errors.Error) as error:
         raise UnreachableError(
@@ -154,8 +156,6 @@ async def connect(url: str) -> Connection:
     finally:
         if not connected:
             await client.close()
-    connection = Connection(client)
-    await connection.listen()
     return connection
 
 

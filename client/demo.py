@@ -1,5 +1,6 @@
 """`python -m autellix.client.demo`: four agents at the same time on one small model, and where their time went."""
 
+import argparse
 import asyncio
 import os
 import sys
@@ -10,13 +11,17 @@ from typing import Any
 
 import nats
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from autellix.client.cli.ps import listed
+from autellix.client.cli import INTERRUPTED
+from autellix.client.cli.options import add_settings
+from autellix.client.connection import shared
 from autellix.client.errors import AutellixError
 from autellix.client.examples import chat, map_reduce, react, tree_search
 from autellix.client.plan import Plan
 from autellix.client.progress import started
+from autellix.client.queries import list_engines, list_programs
 from autellix.client.stack import Stack
 from autellix.client.tables import engines_table, interrupted_ms, life_ms, programs_table
 from autellix.client.timeline import Timeline
@@ -42,27 +47,34 @@ PROGRAMS: dict[str, tuple[Run, str]] = {
 
 def main() -> int:
     """Run the demo and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m autellix.client.demo", description=__doc__)
+    add_settings(parser)
+    arguments = parser.parse_args()
+    overrides = (f"engine_worker.slots={SLOTS}", *arguments.overrides)
+    stack = Stack(Plan(model=MODEL, port=0, config=arguments.config, overrides=overrides))
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     begin = time.monotonic()
     try:
-        asyncio.run(_demo(console))
+        asyncio.run(_demo(stack, console))
     except AutellixError as error:
         console.print(f"The demo failed: {error}", style="red", markup=False)
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
     console.print(f"Everything has stopped. The demo took {time.monotonic() - begin:.0f} s.")
     return 0
 
 
-async def _demo(console: Console) -> None:
-    stack = Stack(Plan(model=MODEL, port=0, overrides=(f"engine_worker.slots={SLOTS}",)))
+async def _demo(stack: Stack, console: Console) -> None:
     console.print(f"Starting an engine with {MODEL}; the first time, the model is prepared, which takes longer.")
     console.print(f"The logs are in {stack.log_dir}", soft_wrap=True)
     async with started(stack, console):
         os.environ.update(AUTELLIX_NATS_URL=stack.nats_url, AUTELLIX_MODEL=MODEL)
         async with _heard(stack.nats_url) as timeline:
             await stack.guard(_all_at_once(console))
-        programs, engines = await listed(stack.nats_url)
-        console.print("", programs_table(programs), engines_table(engines))
+        async with shared(stack.nats_url) as connection:
+            programs, engines = await list_programs(connection), await list_engines(connection)
+        console.print("", programs_table(programs), "", engines_table(engines))
         _explain(console, programs, timeline)
 
 
@@ -85,7 +97,13 @@ async def _all_at_once(console: Console) -> None:
     """Run the programs, each saying what it does under its own name and colour."""
 
     def said_by(name: str, colour: str) -> Callable[[str], None]:
-        return lambda text: console.print(Text(f"{name:>{MARGIN}} ", style=colour) + Text(text))
+        def say(text: str) -> None:
+            line = Table.grid(padding=(0, 1))
+            line.add_column(width=MARGIN, justify="right", style=colour)
+            line.add_row(name, Text(text))
+            console.print(line)
+
+        return say
 
     try:
         async with asyncio.TaskGroup() as running:

@@ -10,13 +10,13 @@ from typing import Any, Self
 from autellix.client.answer import Answer
 from autellix.client.call import LiveCall, Patience, Stream, submitted
 from autellix.client.connection import Connection, shared, url_or_default
-from autellix.client.errors import CallFailedError, failure
+from autellix.client.errors import CallFailedError
+from autellix.client.queries import first_model
 from autellix.client.threads import Threads
 from autellix.schemas import subjects
 from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.requests import (
     EndSession,
-    ListEngines,
     SessionEnded,
     SessionStarted,
     SessionTouched,
@@ -24,7 +24,6 @@ from autellix.schemas.requests import (
     SubmitCall,
     TouchSession,
 )
-from autellix.schemas.table import EngineList
 
 log = logging.getLogger("autellix")
 
@@ -165,16 +164,3 @@ class Program:
             await connection.request(subjects.SESSIONS_END, EndSession(program_id=self.id), SessionEnded)
         except CallFailedError as error:
             log.warning("program %s was not ended: %s", self.id, error)
-
-
-async def first_model(connection: Connection) -> str:
-    """Return the first model of the first engine.
-
-    Raises:
-        CallFailedError: when no engine is up.
-    """
-    listed = await connection.request(subjects.ENGINES_LIST, ListEngines(), EngineList)
-    models = [model for engine in listed.engines for model in engine.models]
-    if not models:
-        raise failure(503, "No engine is up yet.", "no_engine", retry_safe=True)
-    return models[0]

@@ -147,9 +147,9 @@ def check_free(port: int) -> None:
     """Check that a TCP port of the loopback interface can be used.
 
     Raises:
-        StackError: when something else listens there.
+        StackError: when it is no port, or something else listens there.
     """
     try:
         socket.create_server(("127.0.0.1", port)).close()
-    except OSError as error:
-        raise StackError(f"Port {port} is taken ({error.strerror}); choose another one with --port.") from error
+    except (OSError, OverflowError) as error:
+        raise StackError(f"Port {port} cannot be used ({error}); choose another one with --port.") from error

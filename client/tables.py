@@ -55,7 +55,7 @@ def engines_table(listed: EngineList) -> Table:
         table.add_column(title, overflow="fold")
     for title in ("calls", "running", "waiting", "slots", "KV", "steps"):
         table.add_column(title, justify="right", no_wrap=True)
-    for engine in listed.engines:
+    for engine in sorted(listed.engines, key=lambda engine: engine.engine_id):
         counts = (engine.calls, engine.running, engine.waiting, engine.slots)
         table.add_row(
             engine.engine_id,

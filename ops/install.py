@@ -26,7 +26,7 @@ PYTHON = VENV / "bin" / "python"
 STAMPS = VENV / "stamps"
 LOG = VENV / "install.log"
 
-OLDEST, NEWEST = (3, 11), (3, 13)
+OLDEST, NEWEST = (3, 11), (3, 14)  # as the pins and vLLM have them
 IMPORTS = "import torch, vllm.v1.engine.async_llm, vllm.entrypoints.launchers.app"
 
 
@@ -112,11 +112,12 @@ def install(plan: list[Step]) -> None:
 
 
 def carry_out(step: Step, label: str) -> None:
-    """Run one step, show that it lives, and keep its output in the log."""
+    """Run one step, show that it lives, and keep its output in the log, which holds one step's at a time."""
     VENV.mkdir(exist_ok=True)
     started = time.monotonic()
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     with LOG.open("a+b") as log:
+        log.truncate(0)
         show(f"{label} ...", end="")
         with subprocess.Popen(step.command, stdout=log, stderr=log, env=environment) as process:
             while wait_a_second(process):
@@ -159,12 +160,17 @@ def show(text: str, *, end: str = "\n") -> None:
     sys.stdout.flush()
 
 
+def complain(text: str) -> None:
+    """Tell what went wrong, on a terminal in place of an unended line."""
+    sys.stderr.write(f"\r\033[K{text}\n" if sys.stderr.isatty() else f"{text}\n")
+
+
 def check_python() -> None:
     """Refuse a Python that the pins are not made for."""
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         version = "{}.{}".format(*sys.version_info)
         raise InstallError(
-            f"Autellix needs Python 3.11, 3.12 or 3.13, and {sys.executable} is {version}: "
+            f"Autellix needs Python 3.11 to 3.14, and {sys.executable} is {version}: "
             "name another one, as in `make PYTHON=python3.12 install`."
         )
 
@@ -178,10 +184,10 @@ def main() -> int:
         check_python()
         install(steps(dev=arguments.dev))
     except InstallError as error:
-        sys.stderr.write(f"\n{error}\n")
+        complain(str(error))
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("\nInterrupted; the next run goes on from here.\n")
+        complain("Interrupted; the next run goes on from here.")
         return 130
     return 0
 

@@ -15,6 +15,8 @@ from msgspec import Meta
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
+"""What may stand in a subject: see `subjects.token`."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,7 +73,7 @@ class LoadBalancerSettings(Settings, frozen=True, kw_only=True):
 class EngineWorkerSettings(Settings, frozen=True, kw_only=True):
     """`[engine_worker]`."""
 
-    engine_id: str = "engine-0"
+    engine_id: Name = "engine-0"
     model: str = "smollm2-135m-instruct"
     """`smollm2-135m-instruct`, `tiny` (random weights), or anything vLLM loads by that name."""
     backend: Literal["vllm", "simulated"] = "vllm"
@@ -149,7 +151,7 @@ def load(path: Path | None, overrides: Sequence[str] = ()) -> Config:
         for override in overrides:
             _apply(tree, override)
         return msgspec.convert(tree, Config)
-    except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ConfigError(f"{path or 'configuration'}: {error}") from error
 
 
@@ -163,4 +165,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
         value = text
-    tree.setdefault(table, {})[key] = value
+    settings = tree.setdefault(table, {})
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{table} is no table")
+    settings[key] = value

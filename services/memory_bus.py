@@ -96,7 +96,7 @@ class MemoryBus:
         """Send `data` to whoever is subscribed."""
         if not self._open:
             raise BusDownError("the bus is closed")
-        if len(subject.split()) != 1:
+        if subject.split() != [subject]:
             raise ValueError(f"no subject: {subject!r}")
         if len(data) > self.max_payload:
             raise PayloadTooLargeError(f"{len(data)} bytes, limit {self.max_payload}")

@@ -20,9 +20,9 @@ import uvloop
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import Decoder, MalformedMessageError, encode, is_json
-from autellix.schemas.messages import Failed
+from autellix.schemas.messages import EngineList, Failed, Finished, ProgramList, ProgramRecord
 from autellix.services import logs, notify
-from autellix.services.bus import Bus, BusDownError, Delivery, Handler, PayloadTooLargeError, Subscription
+from autellix.services.bus import Bus, BusDownError, Delivery, Handler, Subscription
 from autellix.services.core import Core, Out, Reply
 from autellix.services.nats_bus import NatsBus, connect
 
@@ -154,14 +154,26 @@ class CoreRunner:
                 log.exception("tick failed")
 
 
+ANSWERS = (Finished, ProgramList, ProgramRecord, EngineList)
+"""What somebody waits for and may grow beyond what the bus carries."""
+
+
 async def publish(bus: Bus, out: Out) -> None:
-    """Publish one message; what cannot be carried is logged, since nobody is left to be told."""
+    """Publish one message; what cannot be carried is logged, and who waits for it gets a failure in its place."""
     try:
         await bus.publish(out.subject, encode(out.message, as_json=out.as_json))
-    except (ValueError, PayloadTooLargeError, BusDownError) as error:
+    except (ValueError, BusDownError) as error:
         log.error("not published", subject=out.subject, error=str(error), **ids_of(out.message))  # noqa: TRY400
+        if isinstance(error, ValueError) and isinstance(out.message, ANSWERS):
+            await publish(bus, Out(out.subject, _unsent(out.message, error), out.as_json))
     if out.subject.startswith(subjects.PROGRAM_EVENTS.rstrip("*")):
         log.info(str(out.message.__struct_config__.tag), **ids_of(out.message))
+
+
+def _unsent(message: Any, error: ValueError) -> Failed:
+    text = f"The answer cannot be sent: {error}."
+    body = ErrorBody(message=text, type="server_error", code="answer_not_sent")
+    return Failed(status=500, error=body, call_id=getattr(message, "call_id", None))
 
 
 def ids_of(message: Any) -> dict[str, str]:

@@ -24,12 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         status: int = arguments.run(arguments)
-    except AutellixError as error:
+    except BrokenPipeError:  # who read the output, as `head`, has gone; Python must not try to flush it at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (AutellixError, OSError) as error:
         print(f"autellix: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # who read the output, as `head`, has gone; Python must not try to flush it at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     return status

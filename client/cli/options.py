@@ -21,3 +21,10 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="TABLE.KEY=VALUE", dest="overrides", help="one more setting"
     )
+
+
+def count(text: str) -> int:
+    """Return the number that `text` says, which is at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"at least 1, not {text!r}")
+    return int(text)

@@ -10,9 +10,8 @@ from rich.console import Console
 
 from autellix.client.cli.options import add_nats_url
 from autellix.client.connection import shared, url_or_default
+from autellix.client.queries import list_engines, list_programs
 from autellix.client.tables import engines_table, programs_table
-from autellix.schemas import subjects
-from autellix.schemas.requests import ListEngines, ListPrograms
 from autellix.schemas.table import EngineList, ProgramList
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def add(verbs: "Verbs") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table."""
-    programs, engines = asyncio.run(listed(url_or_default(arguments.nats_url)))
+    programs, engines = asyncio.run(_listed(url_or_default(arguments.nats_url)))
     if arguments.json:
         text = msgspec.json.encode({"programs": programs.programs, "engines": engines.engines, "at_ms": programs.at_ms})
         print(text.decode())
@@ -43,13 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def listed(nats_url: str) -> tuple[ProgramList, EngineList]:
-    """Return the programs and the engines.
-
-    Raises:
-        UnreachableError: when there is no NATS server.
-        CallFailedError: when no service answers.
-    """
+async def _listed(nats_url: str) -> tuple[ProgramList, EngineList]:
     async with shared(nats_url) as connection:
-        programs = await connection.request(subjects.PROGRAMS_LIST, ListPrograms(), ProgramList)
-        return programs, await connection.request(subjects.ENGINES_LIST, ListEngines(), EngineList)
+        return await list_programs(connection), await list_engines(connection)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from autellix.client.call import Patience, Stream, submitted
-from autellix.client.cli.options import add_nats_url
+from autellix.client.cli.options import add_nats_url, count
 from autellix.client.connection import shared, url_or_default
-from autellix.client.program import first_model
+from autellix.client.queries import first_model
 from autellix.schemas.requests import SubmitCall
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ def add(verbs: "Verbs") -> None:
     parser.add_argument("prompt", metavar="PROMPT", help="the user's message")
     parser.add_argument("--model", help="else the first model of the first engine")
     parser.add_argument("--program", metavar="ID", help="a program that runs; else the call is one of its own")
-    parser.add_argument("--max-tokens", type=int, default=256, metavar="N", help="length of the answer (default: 256)")
+    parser.add_argument(
+        "--max-tokens", type=count, default=256, metavar="N", help="length of the answer (default: 256)"
+    )
     parser.add_argument("--no-stream", action="store_false", dest="stream", help="print the answer when it is complete")
     parser.add_argument("--json", action="store_true", help="print the whole OpenAI response, when it is complete")
     add_nats_url(parser)

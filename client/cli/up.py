@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from autellix.client.cli.options import add_settings
+from autellix.client.cli.options import add_settings, count
 from autellix.client.plan import Plan
 from autellix.client.progress import started
 from autellix.client.stack import Stack
@@ -24,7 +24,7 @@ def add(verbs: "Verbs") -> None:
     text = "Run a NATS server, every service and the engines in the foreground, until Ctrl-C."
     parser = verbs.add_parser("up", help="run everything on this machine", description=text)
     parser.add_argument("--model", help="the model that the engines serve")
-    parser.add_argument("--engines", type=int, default=1, metavar="N", help="how many engines (default: 1)")
+    parser.add_argument("--engines", type=count, default=1, metavar="N", help="how many engines (default: 1)")
     parser.add_argument("--policy", help="the engines' scheduling policy: fcfs, mlfq, plas or atlas")
     parser.add_argument("--port", type=int, default=8000, help="of the HTTP gateway (default: 8000; 0: any free one)")
     parser.add_argument("--nats-url", metavar="URL", help="use this NATS server instead of starting one")

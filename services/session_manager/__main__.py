@@ -2,9 +2,12 @@
 
 import secrets
 
+import msgspec
+
 from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_ENDS, Decoder
 from autellix.schemas.messages import CancelCalls, EndSession, StartSession, SubmitCall, TouchSession
+from autellix.services.bus import Bus
 from autellix.services.command_line import from_command_line
 from autellix.services.runner import CoreRunner, Listen, run_process
 from autellix.services.session_manager.core import SessionManager
@@ -21,12 +24,22 @@ LISTENS = (
 )
 
 
+HOPS_BYTES = 2**18
+"""What the hops add to a call's body, its parents above all."""
+
+
 def main() -> None:
     """Run the session manager until told to stop."""
     settings = from_command_line()
     secret = (settings.session_manager.secret or secrets.token_hex(32)).encode()[:64]
-    core = SessionManager(settings.session_manager, new_id=lambda: secrets.token_hex(16), secret=secret)
-    run_process("session-manager", settings.nats.url, settings.log.level, lambda bus: CoreRunner(bus, core, LISTENS))
+
+    def application(bus: Bus) -> CoreRunner:
+        carried = min(settings.session_manager.body_bytes_max, bus.max_payload - HOPS_BYTES)
+        limits = msgspec.structs.replace(settings.session_manager, body_bytes_max=carried)
+        core = SessionManager(limits, new_id=lambda: secrets.token_hex(16), secret=secret)
+        return CoreRunner(bus, core, LISTENS)
+
+    run_process("session-manager", settings.nats.url, settings.log.level, application)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def test_ps_lists_programs_and_engines(stack: Stack, capsys: Output) -> None:
     shown = capsys.readouterr().out
 
     assert listed["programs"][-1]["program_id"][:6] in shown
-    assert [engine["engine_id"] for engine in listed["engines"]] == ["engine-0", "engine-1"]
+    assert {engine["engine_id"] for engine in listed["engines"]} == {"engine-0", "engine-1"}
     assert "engine-1" in shown
 
 
@@ -68,6 +68,16 @@ def test_every_verb_explains_itself(verb: str, capsys: Output) -> None:
 
     assert ended.value.code == 0
     assert f"usage: autellix {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x"])
+def test_number_must_make_sense(number: str, capsys: Output) -> None:
+    """A stack of no engines is refused by the command line, with its reason."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["up", "--engines", number])
+
+    assert ended.value.code == 2
+    assert "at least 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -92,7 +92,7 @@ async def test_taken_port_is_said_before_anything_starts(stack: Stack) -> None:
     """A port that something else listens on is an error that names it."""
     second = Stack(Plan(port=stack.port))
 
-    with pytest.raises(StackError, match=rf"^Port {stack.port} is taken"):
+    with pytest.raises(StackError, match=rf"^Port {stack.port} cannot be used"):
         await second.__aenter__()
 
     assert second.children == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autellix.engine.vllm_adapter import model_smollm2, models
 from autellix.engine.vllm_adapter.model_smollm2 import ModelError
 
-TURNS = [
+TURNS: list[dict[str, Any]] = [
     {"role": "system", "content": "Be short."},
     {"role": "user", "content": "Where is it?"},
     {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "find", "arguments": {"what": "it"}}}]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hypothesis import given
@@ -164,7 +165,7 @@ def test_down_by_its_own_word(world: World) -> None:
     assert set(world.used()) == {"e1"}
 
 
-EVENTS = {
+EVENTS: dict[str, Callable[[World, int, str], list[Out]]] = {
     "route": lambda world, number, _life: world.admit(f"p{number}"),
     "long": lambda world, number, _life: world.admit(f"p{number}", 5000),
     "load": lambda world, number, life: world.load(f"e{number}", life),

@@ -1,0 +1,224 @@
+"""An engine worker alone on a bus, fed by hand: odd deliveries, orders at odd times, and an engine that dies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from autellix.engine.executor import EngineGoneError, EngineInfo, Load
+from autellix.engine.simulated import SimulatedExecutor
+from autellix.schemas import subjects
+from autellix.schemas.codec import FRAMES, encode
+from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId, ThreadId
+from autellix.schemas.messages import (
+    Call,
+    CancelCalls,
+    ControlEngine,
+    EngineDown,
+    EngineLoad,
+    Failed,
+    Finished,
+    ProgramFacts,
+    RoutedCall,
+)
+from autellix.services.config import EngineWorkerSettings
+from autellix.services.engine_worker.shell import EngineWorker
+
+if TYPE_CHECKING:
+    from autellix.services.bus import Bus
+    from tests.bus.conftest import Connect, Inbox
+
+CALLS = subjects.engine_calls(EngineId("e0"))
+CONTROL = subjects.engine_control(EngineId("e0"))
+
+
+class MortalExecutor(SimulatedExecutor):
+    """A simulated engine that can die."""
+
+    dead = False
+
+    def load(self) -> Load:
+        """Return how busy it is, while it lives."""
+        if self.dead:
+            raise EngineGoneError("it died")
+        return super().load()
+
+
+class Worker:
+    """A worker on a bus, what the test sends to it, and everything it says."""
+
+    def __init__(self, bus: Bus, heard: Inbox, executor: MortalExecutor, worker: EngineWorker) -> None:
+        self.bus = bus
+        self.heard = heard
+        self.executor = executor
+        self.shell = worker
+        self.incarnation = Incarnation("unknown")
+
+    async def send(self, *numbers: int, incarnation: str | None = None, **fields: Any) -> None:
+        """Send calls to the worker."""
+        for number in numbers:
+            known: dict[str, Any] = {
+                "call_id": CallId(f"c{number}"),
+                "program_id": ProgramId("p"),
+                "thread_id": ThreadId("main"),
+                "api": "/v1/chat/completions",
+                "model": "m",
+                "body": b'{"model":"m","max_tokens":3,"messages":[{"role":"user","content":"hi"}]}',
+                "stream": False,
+                "reply_to": "inbox.x",
+                "arrival_at_ms": 0.0,
+            }
+            call = Call(**{**known, **fields})
+            life = Incarnation(incarnation) if incarnation else self.incarnation
+            routed = RoutedCall(
+                call=call, program=ProgramFacts(), engine_id=EngineId("e0"), incarnation=life, reason=""
+            )
+            await self.bus.publish(CALLS, encode(routed))
+
+    async def cancel(self, **names: str) -> None:
+        """Send an order to cancel."""
+        await self.bus.publish(subjects.CALL_CANCEL, encode(CancelCalls(**names)))  # type: ignore[arg-type]
+
+    async def ends(self, count: int) -> list[tuple[str | None, int]]:
+        """Return the next terminal frames: call and status."""
+        found: list[tuple[str | None, int]] = []
+        while len(found) < count:
+            delivery = await self.heard.next()
+            frame = FRAMES.decode(delivery.data) if delivery.subject == "inbox.x" else None
+            if isinstance(frame, Finished | Failed):
+                found.append((frame.call_id, frame.status if isinstance(frame, Failed) else 200))
+        return found
+
+
+@pytest.fixture
+async def worker(connected: Connect, inbox: Inbox) -> AsyncIterator[Worker]:
+    """Return a worker that is up."""
+    bus, own = await connected(), await connected()
+    await bus.subscribe(">", inbox)
+    await bus.flush()
+    executor = MortalExecutor(EngineInfo(("m",), "atlas", 4, 0, 100_000), step_ms=1.0)
+    settings = EngineWorkerSettings(engine_id="e0", heartbeat_s=0.02, drain_s=0.2)
+    gone = asyncio.Event()
+    async with EngineWorker(own, executor, settings, on_gone=gone.set) as shell:
+        running = Worker(bus, inbox, executor, shell)
+        running.incarnation = (await inbox.event("engine.up")).incarnation
+        yield running
+
+
+LONG = {"body": b'{"model":"m","max_tokens":50000,"messages":[{"role":"user","content":"hi"}]}'}
+
+
+async def test_delivered_twice(worker: Worker) -> None:
+    """A call that is delivered again while it runs, and after it ended, runs once."""
+    await worker.send(1, 1, 1)
+    first = await worker.ends(1)
+    await worker.send(1)
+    await worker.send(2)
+
+    assert first == [("c1", 200)]
+    assert await worker.ends(1) == [("c2", 200)]
+
+
+async def test_cancel_first(worker: Worker) -> None:
+    """An order to cancel that comes before its call ends the call when it comes."""
+    await worker.cancel(call_id="c1")
+    await worker.bus.flush()
+    await worker.bus.publish(CONTROL, encode(ControlEngine(action="resume")), reply="inbox.y")
+    while (await worker.heard.next()).subject != "inbox.y":
+        pass
+    await worker.send(1, 2)
+
+    assert sorted(await worker.ends(2)) == [("c1", 499), ("c2", 200)]
+
+
+async def test_cancel_in_the_same_moment(worker: Worker) -> None:
+    """Calls and the orders to cancel them, sent in one breath in either order, all end cancelled, none runs on."""
+    for number in range(50):
+        if number % 2:
+            await worker.cancel(call_id=f"c{number}")
+        await worker.send(number, **LONG)
+        if not number % 2:
+            await worker.cancel(call_id=f"c{number}")
+    ends = await worker.ends(50)
+
+    assert {status for _, status in ends} == {499}
+    assert len(dict(ends)) == 50
+    assert worker.executor.load().running == 0
+
+
+async def test_repeated_orders(worker: Worker) -> None:
+    """A running call that is cancelled many times, by its own id and with its program, ends once."""
+    await worker.send(1, **LONG)
+    await worker.heard.event("call.started")
+    for _ in range(5):
+        await worker.cancel(call_id="c1")
+        await worker.cancel(program_id="p")
+    ends = await worker.ends(1)
+    await worker.send(2)
+
+    assert ends == [("c1", 499)]
+    assert await worker.ends(1) == [("c2", 200)]
+
+
+async def test_call_of_an_earlier_life(worker: Worker) -> None:
+    """A call that was sent to an earlier life of the engine is not run: the balancer has ended it."""
+    await worker.send(1, incarnation="earlier")
+    await worker.send(2)
+
+    assert await worker.ends(1) == [("c2", 200)]
+
+
+async def test_bad_call(worker: Worker) -> None:
+    """A bad request that got this far fails alone."""
+    await worker.send(1, body=b'{"model":"m","messages":[]}')
+    await worker.send(2, body=b"no json")
+    await worker.send(3)
+
+    assert sorted(await worker.ends(3)) == [("c1", 400), ("c2", 500), ("c3", 200)]
+
+
+async def test_answer_larger_than_the_bus_carries(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose answer cannot be carried gets an error, not silence."""
+    tokens = worker.bus.max_payload // 3 + 1
+    worker.executor.info = worker.executor.info._replace(max_model_len=tokens)
+    worker.executor._step_ms = 0.0
+    monkeypatch.setattr(worker.executor, "_step", _no_step)
+    body = b'{"model":"m","max_tokens":%d,"messages":[{"role":"user","content":"hi"}]}' % tokens
+    await worker.send(1, body=body)
+
+    assert await worker.ends(1) == [("c1", 500)]
+
+
+async def _no_step() -> None:
+    """Take no time: the test is about the answer's size."""
+
+
+async def test_heartbeat(worker: Worker) -> None:
+    """A heartbeat says what the engine is and has; its steps prove that it moves on."""
+    await worker.send(1, **LONG)
+    await worker.heard.event("call.started")
+    first, second = await worker.heard.event("engine.load"), await worker.heard.event("engine.load")
+
+    assert isinstance(first, EngineLoad)
+    assert (first.state, first.models, first.slots, first.calls, first.running) == ("ready", ("m",), 4, 1, 1)
+    assert first.incarnation == worker.incarnation
+    assert second.steps > first.steps
+
+
+async def test_engine_dies(worker: Worker) -> None:
+    """A worker whose engine died refuses to be ordered about, and still says goodbye when it stops."""
+    worker.executor.dead = True
+    await worker.bus.publish(CONTROL, encode(ControlEngine(action="drain")), reply="inbox.y")
+    while (delivery := await worker.heard.next()).subject != "inbox.y":
+        pass
+    failed = FRAMES.decode(delivery.data)
+    await worker.shell.__aexit__()
+    down: EngineDown = await worker.heard.event("engine.down")
+
+    assert isinstance(failed, Failed)
+    assert failed.status == 503
+    assert down.reason
+    worker.executor.dead = False

@@ -1,0 +1,100 @@
+"""What the worker and its scheduler tell each other: options, the facts of a call, and reports over a socket."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autellix.engine.executor import EngineCall
+from autellix.engine.vllm_adapter.options import SchedulerOptions, from_config, from_xargs, to_config, to_xargs
+from autellix.engine.vllm_adapter.reports import Busy, Ended, ReportReceiver, ReportSender, Started
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
+from autellix.schemas.messages import ProgramFacts
+
+BUSY = Busy(running=1, waiting=2, kv_usage=0.5, steps=3)
+durations = st.floats(0, 1e12)
+
+
+@pytest.fixture
+def receiver() -> Iterator[ReportReceiver]:
+    """Return the worker's end; its path is short, as Unix sockets need."""
+    with tempfile.TemporaryDirectory() as folder:
+        reports = ReportReceiver(Path(folder) / "reports")
+        yield reports
+        reports.close()
+
+
+def test_options_survive_the_way() -> None:
+    """The scheduler reads the options that the worker gave it, through plain values."""
+    options = SchedulerOptions(policy="plas", beta=3.0, report_socket="/run/x")
+    config = msgspec.json.decode(msgspec.json.encode(to_config(options)))
+
+    assert from_config(config) == options
+
+
+@pytest.mark.parametrize("config", [None, {}, {"other": {}}, []])
+def test_scheduler_without_options(config: object) -> None:
+    """A scheduler that was started without its options says what it needs."""
+    with pytest.raises(ValueError, match="needs additional_config"):
+        from_config(config)
+
+
+@given(durations, durations, durations)
+def test_facts_survive_the_way(service_ms: float, path_ms: float, waiting_ms: float) -> None:
+    """A call's facts come out of the flat arguments as they went in."""
+    facts = ProgramFacts(service_ms=service_ms, critical_path_ms=path_ms, waiting_ms=waiting_ms)
+    call = EngineCall(CallId("c1"), ProgramId("p"), ThreadId("main"), "/v1/completions", {}, facts)
+
+    assert from_xargs({**to_xargs(call), "other": [1]}, "request-1") == ("c1", facts)
+
+
+@pytest.mark.parametrize("arguments", [None, {}, {"other": 1}])
+def test_request_without_facts(arguments: dict[str, object] | None) -> None:
+    """A request that came past the worker is a call of its own, of a program that had nothing."""
+    assert from_xargs(arguments, "request-1") == ("request-1", ProgramFacts())
+
+
+def test_reports_in_order(receiver: ReportReceiver) -> None:
+    """Reports are received whole and in order, as many as have come, and then none."""
+    sender = ReportSender(str(receiver.path))
+    ended = Ended(
+        call_id=CallId("c1"),
+        service_ms=1.5,
+        wait_ms=0.0,
+        preemptions=0,
+        queues=tuple(range(12)) * 100,
+        prompt_tokens=1,
+        cached_tokens=0,
+        output_tokens=2,
+    )
+    for report in (Started(CallId("c1"), 2.5), BUSY, ended):
+        sender.send(report)
+
+    assert receiver.receive() == [Started(CallId("c1"), 2.5), BUSY, ended]
+    assert receiver.receive() == []
+    sender._socket.close()  # type: ignore[union-attr]
+
+
+def test_worker_that_does_not_read(receiver: ReportReceiver) -> None:
+    """A sender whose worker is slow, and then gone, drops reports and never waits."""
+    sender = ReportSender(str(receiver.path))
+    for _ in range(100_000):
+        sender.send(BUSY)
+    received = len(receiver.receive())
+    receiver.close()
+    sender.send(BUSY)
+
+    assert 0 < received < 100_000
+    assert not receiver.path.exists()
+    sender._socket.close()  # type: ignore[union-attr]
+
+
+def test_nobody_to_report_to() -> None:
+    """A scheduler without a worker reports to nobody."""
+    ReportSender(None).send(BUSY)
+
+    assert ReportSender(None)._socket is None
