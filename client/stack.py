@@ -24,6 +24,8 @@ START_S = 900.0
 """How long everything may take to start; loading a large model takes minutes."""
 STOP_S = 40.0
 """How long a process may take to stop; longer than an engine worker drains."""
+STOP_STARTING_S = 5.0
+"""The same for one that is still starting, and so has no call to finish."""
 
 T = TypeVar("T")
 
@@ -123,7 +125,7 @@ class Stack:
 
     async def _stop(self) -> None:
         for child in reversed(self.children):
-            await child.stop(STOP_S)
+            await child.stop(STOP_S if child.readiness.event.is_set() else STOP_STARTING_S)
 
 
 async def _answers(http: httpx.AsyncClient) -> bool:

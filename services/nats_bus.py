@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import nats
@@ -38,7 +39,7 @@ class NatsSubscription:
         """Stop receiving; what has arrived is still handled, unless the connection is away."""
         try:
             await self._subscription.drain()
-        except nats.errors.Error as error:
+        except (nats.errors.Error, OSError) as error:
             log.warning("unsubscribed without drain", error=repr(error))
 
 
@@ -116,9 +117,10 @@ class NatsBus:
             return
         try:
             await self._client.drain()
-        except nats.errors.Error as error:  # not connected: there is nobody to say goodbye to
+        except (nats.errors.Error, OSError) as error:  # not connected: there is nobody to say goodbye to
             log.warning("closed without drain", error=repr(error))
-            await self._client.close()
+            with contextlib.suppress(OSError):  # nor anybody to send to what was kept for later
+                await self._client.close()
 
 
 async def connect(url: str, *, name: str) -> NatsBus:

@@ -207,36 +207,37 @@ class StopSignal:
             loop.remove_signal_handler(name)
 
 
-async def _connect_or_stop(url: str, name: str, stop: asyncio.Event) -> NatsBus | None:
-    """Wait for NATS, or for the order to stop."""
-    connecting = asyncio.create_task(connect(url, name=name))
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({connecting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if connecting.done():
-        return await connecting
-    connecting.cancel()
-    return None
-
-
 async def live(name: str, nats_url: str, application: Application) -> None:
-    """Live the life of a service process until it is told to stop."""
+    """Live the life of a service process until it is told to stop: at once while it starts, else by draining."""
     with StopSignal() as stop:
-        log.info("waiting for nats", url=nats_url)
-        bus = await _connect_or_stop(nats_url, name, stop.event)
-        if bus is None:
-            return
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(bus.close)
-            await stack.enter_async_context(application(bus))
-            await bus.announce(f"autellix-{name}", VERSION)
-            await bus.flush()
-            notify.notify("READY=1")
-            log.info("ready")
-            await stop.event.wait()
-            notify.notify("STOPPING=1")
-            log.info("draining")
+        ready = asyncio.Event()
+        life = asyncio.create_task(_serve(name, nats_url, application, ready, stop.event))
+        stopping = asyncio.create_task(stop.event.wait())
+        await asyncio.wait({life, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not ready.is_set():
+            life.cancel()
+        await asyncio.wait({life})
+    if not life.cancelled():
+        life.result()
     log.info("stopped")
+
+
+async def _serve(name: str, nats_url: str, application: Application, ready: asyncio.Event, stop: asyncio.Event) -> None:
+    """Wait for NATS, start, say ready, work until `stop`, drain."""
+    log.info("waiting for nats", url=nats_url)
+    bus = await connect(nats_url, name=name)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(bus.close)
+        await stack.enter_async_context(application(bus))
+        await bus.announce(f"autellix-{name}", VERSION)
+        await bus.flush()
+        ready.set()
+        notify.notify("READY=1")
+        log.info("ready")
+        await stop.wait()
+        notify.notify("STOPPING=1")
+        log.info("draining")
 
 
 def run_process(name: str, nats_url: str, log_level: str, application: Application) -> None:

@@ -90,8 +90,12 @@ async def ask(program: Program, prompt: str, **fields: Any) -> str:
 
 
 async def choose(program: Program, prompt: str, actions: dict[str, list[str]]) -> Action:
-    """Return the action that the model chooses; the schema leaves it no other way to answer."""
-    chosen = json.loads(await ask(program, prompt, max_tokens=64, response_format=schema_of(actions)))
+    """Return the action that the model chooses; the schema leaves it no other way to answer but to be cut short."""
+    text = await ask(program, prompt, max_tokens=96, response_format=schema_of(actions))
+    try:
+        chosen = json.loads(text)
+    except json.JSONDecodeError:
+        return next((tool, arguments[0]) for tool, arguments in actions.items() if arguments)
     return chosen["tool"], chosen["argument"]
 
 

@@ -3,7 +3,6 @@
 The weights come from a fixed seed, so every machine makes the same model.
 """
 
-from itertools import product
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -39,7 +38,7 @@ def _tokenizer() -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    pairs = list(product(ascii_lowercase, repeat=2))
+    pairs = [(first, second) for first in ascii_lowercase for second in ascii_lowercase]
     pieces = [START, END, PAD, *sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, pairs)]
     tokenizer = Tokenizer(models.BPE({piece: number for number, piece in enumerate(pieces)}, pairs))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -54,7 +54,8 @@ def resolve(name: str, folder: Path | None = None) -> str:
         command = [sys.executable, "-m", MODULE, name, "--folder", str(target.parent)]
         child = subprocess.run(command, capture_output=True, text=True, check=False)
         if child.returncode:
-            raise ModelError(child.stderr.strip().rpartition("\n")[2])
+            last_line = child.stderr.strip().rpartition("\n")[2]
+            raise ModelError(last_line or f"preparing the model {name!r} ended with status {child.returncode}")
     return str(target)
 
 

@@ -66,7 +66,17 @@ def platform_arguments(kv_cache_gib: int) -> list[str]:
     if not current_platform.is_cpu():
         return JSON_LOGS
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(kv_cache_gib))
-    return [*JSON_LOGS, "--enforce-eager"]  # compiling takes minutes on a CPU and gains little for small models
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # it would need a C++ compiler on the machine
+    eager = "--enforce-eager"  # compiling takes minutes on a CPU and gains little for small models
+    return [*JSON_LOGS, eager, *([] if _computes_bfloat16() else ["--dtype", "float32"])]
+
+
+def _computes_bfloat16() -> bool:
+    """Tell whether this CPU has instructions for bfloat16; x86 without them emulates it, several times slower."""
+    import torch
+
+    able = torch.cpu.get_capabilities()
+    return bool(able["architecture"] != "x86_64" or able["avx512_bf16"] or able["amx_bf16"])
 
 
 def _info(engine: Any, namespace: Any, options: SchedulerOptions) -> EngineInfo:
@@ -85,7 +95,7 @@ WARM_UPS: tuple[dict[str, Any], ...] = (
     {"max_tokens": 2, "logprobs": True, "top_logprobs": 1},
     {"max_tokens": 2, "structured_outputs": {"choice": ["a", "b"]}},
 )
-"""The first call of each kind compiles kernels for seconds and would stall every stream of the engine."""
+"""The first call of each kind sets things up for seconds and would stall every stream of the engine."""
 
 
 async def warm_up(executor: VllmExecutor) -> None:

@@ -8,9 +8,6 @@ from autellix.engine.executor import EngineInfo, Executor
 from autellix.engine.simulated import SimulatedExecutor
 from autellix.services.config import EngineWorkerSettings
 
-RANDOM_WEIGHTS = frozenset({"tiny"})
-"""Models without a weights file: vLLM makes random ones up."""
-
 
 @asynccontextmanager
 async def executor_for(settings: EngineWorkerSettings) -> AsyncIterator[Executor]:
@@ -31,8 +28,7 @@ async def executor_for(settings: EngineWorkerSettings) -> AsyncIterator[Executor
         policy_interval_steps=settings.policy_interval_steps,
     )
     model = await asyncio.to_thread(resolve, settings.model)
-    load = ["--load-format", "dummy"] if settings.model in RANDOM_WEIGHTS else []
-    arguments = [*platform_arguments(settings.kv_cache_gib), *load, *vllm_arguments(settings, model)]
+    arguments = [*platform_arguments(settings.kv_cache_gib), *vllm_arguments(settings, model)]
     async with vllm_executor(arguments, options) as executor:
         yield executor
 

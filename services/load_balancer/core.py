@@ -91,7 +91,7 @@ class LoadBalancer:
             case ProgramEnded() | ProgramExpired():
                 self._homes.pop(message.program_id, None)
             case ListEngines():
-                return answer(reply, EngineList(engines=[engine.load for engine in self._engines.values()]))
+                return answer(reply, EngineList(engines=[engine.load for _, engine in sorted(self._engines.items())]))
         return ()
 
     def tick(self, now_ms: float) -> Iterable[Out]:

@@ -99,7 +99,9 @@ async def test_events_of_a_call(client: Client) -> None:
 async def test_table_is_up_to_date(client: Client) -> None:
     """A client that answers at once with its next call finds the one before it counted, every time."""
     program = await client.ask(subjects.SESSIONS_START, StartSession(name="agent"))
-    attained, seen, expected = 0.0, [], []
+    attained = 0.0
+    seen: list[float] = []
+    expected: list[float] = []
     for _ in range(30):
         finished = (await (await client.submit(program_id=program.program_id)).frames())[-1]
         assert isinstance(finished, Finished)

@@ -14,17 +14,12 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client as NatsClient
 
-    from tests.bus.conftest import Connect, Pipeline
+    from tests.bus.conftest import Pipeline
 
 BODY = {"model": "m", "stream": True, "max_tokens": 3, "messages": [{"role": "user", "content": "hi"}]}
 
 
-@pytest.fixture
-def only_nats(pipeline: Pipeline, connected: Connect, request: pytest.FixtureRequest) -> Pipeline:
-    """Return the pipeline, where it runs on NATS."""
-    if request.node.callspec.params["connected"] == "memory":
-        pytest.skip("an outsider needs a server")
-    return pipeline
+pytestmark = pytest.mark.parametrize("connected", ["nats"], indirect=True)
 
 
 @pytest.fixture
@@ -35,9 +30,9 @@ async def outsider(nats_url: str) -> AsyncIterator[NatsClient]:
     await client.drain()
 
 
-async def test_twenty_lines(only_nats: Pipeline, outsider: NatsClient) -> None:
+async def test_twenty_lines(pipeline: Pipeline, outsider: NatsClient) -> None:
     """An outsider starts a program, streams a call, reads the table and ends the program."""
-    await only_nats.start_engine()
+    await pipeline.start_engine()
 
     async def ask(subject: str, **message: Any) -> dict[str, Any]:
         answer = await outsider.request(subject, msgpack.packb(message), timeout=5)
@@ -61,7 +56,7 @@ async def test_twenty_lines(only_nats: Pipeline, outsider: NatsClient) -> None:
     assert over["type"] == "session_ended"
 
 
-async def test_reader_of_events(only_nats: Pipeline, outsider: NatsClient) -> None:
+async def test_reader_of_events(pipeline: Pipeline, outsider: NatsClient) -> None:
     """An auditor that subscribes to the events reads every one with msgpack alone."""
     seen: dict[str, dict[str, Any]] = {}
     ended = asyncio.Event()
@@ -74,8 +69,8 @@ async def test_reader_of_events(only_nats: Pipeline, outsider: NatsClient) -> No
 
     await outsider.subscribe("autellix.events.>", cb=hear)
     await outsider.flush()
-    await only_nats.start_engine()
-    await (await only_nats.client.submit()).frames()
+    await pipeline.start_engine()
+    await (await pipeline.client.submit()).frames()
     async with asyncio.timeout(5):
         await ended.wait()
 

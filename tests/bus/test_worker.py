@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,12 +51,22 @@ class MortalExecutor(SimulatedExecutor):
 class Worker:
     """A worker on a bus, what the test sends to it, and everything it says."""
 
-    def __init__(self, bus: Bus, heard: Inbox, executor: MortalExecutor, worker: EngineWorker) -> None:
+    def __init__(self, bus: Bus, heard: Inbox) -> None:
         self.bus = bus
         self.heard = heard
-        self.executor = executor
-        self.shell = worker
+        self.executor = MortalExecutor(EngineInfo(("m",), "atlas", 4, 0, 100_000), step_ms=1.0)
+        self.gone = asyncio.Event()
         self.incarnation = Incarnation("unknown")
+        self._stack = AsyncExitStack()
+        self.stop = self._stack.aclose
+
+    async def start(self, own: Bus) -> None:
+        """Start the worker on a client of its own."""
+        await self.bus.subscribe(">", self.heard)
+        await self.bus.flush()
+        settings = EngineWorkerSettings(engine_id="e0", heartbeat_s=0.02, drain_s=0.2)
+        await self._stack.enter_async_context(EngineWorker(own, self.executor, settings, on_gone=self.gone.set))
+        self.incarnation = (await self.heard.event("engine.up")).incarnation
 
     async def send(self, *numbers: int, incarnation: str | None = None, **fields: Any) -> None:
         """Send calls to the worker."""
@@ -96,19 +107,13 @@ class Worker:
 @pytest.fixture
 async def worker(connected: Connect, inbox: Inbox) -> AsyncIterator[Worker]:
     """Return a worker that is up."""
-    bus, own = await connected(), await connected()
-    await bus.subscribe(">", inbox)
-    await bus.flush()
-    executor = MortalExecutor(EngineInfo(("m",), "atlas", 4, 0, 100_000), step_ms=1.0)
-    settings = EngineWorkerSettings(engine_id="e0", heartbeat_s=0.02, drain_s=0.2)
-    gone = asyncio.Event()
-    async with EngineWorker(own, executor, settings, on_gone=gone.set) as shell:
-        running = Worker(bus, inbox, executor, shell)
-        running.incarnation = (await inbox.event("engine.up")).incarnation
-        yield running
+    running = Worker(await connected(), inbox)
+    await running.start(await connected())
+    yield running
+    await running.stop()
 
 
-LONG = {"body": b'{"model":"m","max_tokens":50000,"messages":[{"role":"user","content":"hi"}]}'}
+LONG: dict[str, Any] = {"body": b'{"model":"m","max_tokens":50000,"messages":[{"role":"user","content":"hi"}]}'}
 
 
 async def test_delivered_twice(worker: Worker) -> None:
@@ -209,16 +214,32 @@ async def test_heartbeat(worker: Worker) -> None:
 
 
 async def test_engine_dies(worker: Worker) -> None:
-    """A worker whose engine died refuses to be ordered about, and still says goodbye when it stops."""
+    """A worker whose engine died refuses orders, tells its process, and still says goodbye when that stops it."""
     worker.executor.dead = True
     await worker.bus.publish(CONTROL, encode(ControlEngine(action="drain")), reply="inbox.y")
     while (delivery := await worker.heard.next()).subject != "inbox.y":
         pass
     failed = FRAMES.decode(delivery.data)
-    await worker.shell.__aexit__()
+    async with asyncio.timeout(5):
+        await worker.gone.wait()
+    await worker.stop()
     down: EngineDown = await worker.heard.event("engine.down")
 
     assert isinstance(failed, Failed)
     assert failed.status == 503
-    assert down.reason
-    worker.executor.dead = False
+    assert (down.incarnation, down.reason) == (worker.incarnation, "its engine died")
+
+
+async def test_refused_while_it_leaves(worker: Worker) -> None:
+    """A call that arrives while the worker drains is refused as safe to retry; its goodbye is the last word."""
+    await worker.send(1, **LONG)
+    await worker.heard.event("call.started")
+    leaving = asyncio.create_task(worker.stop())
+    await worker.heard.event("engine.load")
+    await worker.send(2)
+    ends = await worker.ends(2)
+    await leaving
+    await worker.heard.event("engine.down")
+
+    assert sorted(ends) == [("c1", 503), ("c2", 503)]
+    assert worker.heard.arrived() == []

@@ -21,7 +21,7 @@ def start(example: str, stack: Stack, *arguments: str) -> "subprocess.Popen[str]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("example", ["chat", "map_reduce"])
+@pytest.mark.parametrize("example", ["chat", "map_reduce", "react"])
 def test_program_runs_alone(example: str, stack: Stack) -> None:
     """The example finds model and server by the environment, talks, and ends well."""
     with start(example, stack) as process:

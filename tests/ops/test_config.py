@@ -55,7 +55,7 @@ def broker(tmp_path: Path) -> Iterator[Path]:
     )
     conf = tmp_path / "nats-server.conf"
     conf.write_text(text)
-    command = [NATS_SERVER, "-c", conf, "--ports_file_dir", tmp_path]
+    command = [str(NATS_SERVER), "-c", str(conf), "--ports_file_dir", str(tmp_path)]
     with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as server:
         yield tmp_path
         server.kill()

@@ -19,7 +19,7 @@ def wheel(root: Path, files: list[Path], tmp_path_factory: pytest.TempPathFactor
     for file in files:
         (source / file.parent).mkdir(parents=True, exist_ok=True)
         shutil.copy(root / file, source / file, follow_symlinks=False)
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", source]
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     (built,) = (source / "dist").glob("*.whl")
