@@ -82,6 +82,7 @@ class VllmExecutor:
         """Return how busy the engine is."""
         if self._engine.errored:
             raise EngineGoneError(str(self._engine.dead_error))
+        self.take_reports()
         return self._busy
 
     def take_reports(self) -> None:

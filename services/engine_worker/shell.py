@@ -54,6 +54,8 @@ class EngineWorker:
         self._streams: dict[CallId, CallStream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._outbox: asyncio.Queue[Out] = asyncio.Queue()
+        self._idle = asyncio.Event()
+        """The last live call ended: the heartbeat that says so does not wait for its time."""
         self._subscriptions: list[Subscription] = []
         self._background: list[asyncio.Task[None]] = []
         self._parting = "stopped"
@@ -142,6 +144,8 @@ class EngineWorker:
 
     def _end(self, routed: RoutedCall, end: End, *, account: Any = no_account, seq: int = 1) -> None:
         self._say(*self._core.end(routed, end, account, seq=seq, now_ms=wall_ms()))
+        if not self._core.live:
+            self._idle.set()
         log.info(
             "call ended",
             program_id=routed.call.program_id,
@@ -186,7 +190,9 @@ class EngineWorker:
     async def _beat_forever(self) -> None:
         try:
             while True:
-                await asyncio.sleep(self._settings.heartbeat_s)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._idle.wait(), self._settings.heartbeat_s)
+                self._idle.clear()
                 self._say(announce(self._load()))
         except EngineGoneError as error:
             log.error("engine died", engine_id=self._core.engine_id, error=str(error))  # noqa: TRY400 - no traceback of ours
