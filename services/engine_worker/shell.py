@@ -36,8 +36,8 @@ from autellix.services.runner import publish, wall_ms
 
 log = structlog.get_logger()
 
-LAST_WORDS_S = 2.0
-"""How long the calls of a dead engine have to end by themselves before the process does."""
+LAST_WORDS_S = 3.0
+"""How long calls have to end once they are stopped or their engine died: more than an account may take."""
 
 
 class EngineWorker:

@@ -1,0 +1,145 @@
+"""A vLLM engine as an executor, with vLLM's application and scheduler played by the test."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autellix.engine.executor import Account, Answer, EngineCall, EngineGoneError, EngineInfo, Load, Output, Refusal
+from autellix.engine.vllm_adapter import executor as module
+from autellix.engine.vllm_adapter.executor import VllmExecutor
+from autellix.engine.vllm_adapter.reports import Busy, Ended, ReportReceiver, ReportSender, Started
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
+from autellix.schemas.messages import ProgramFacts
+
+CALL = CallId("call-1")
+ENDED = Ended(
+    call_id=CALL,
+    service_ms=40.0,
+    wait_ms=5.0,
+    preemptions=1,
+    queues=(0, 1),
+    prompt_tokens=3,
+    cached_tokens=2,
+    output_tokens=9,
+)
+MEASURED = Account(40.0, 5.0, 1, (0, 1), 3, 2, 9)
+
+
+class Engine:
+    """vLLM's side: an application that answers as the test says, and a scheduler's end of the reports."""
+
+    def __init__(self, folder: Path) -> None:
+        self.receiver = ReportReceiver(folder / "reports")
+        self.scheduler = ReportSender(str(self.receiver.path))
+        self.errored = False
+        self.dead_error = RuntimeError("dead")
+        self.status, self.answer = 200, {"ok": True}
+        self.before_the_answer: Callable[[], None] = lambda: self.scheduler.send(ENDED)
+        self.request: dict[str, Any] = {}
+
+    async def __call__(self, _scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Serve one request."""
+        self.request = json.loads((await receive())["body"])
+        self.before_the_answer()
+        await send({"type": "http.response.start", "status": self.status})
+        await send({"type": "http.response.body", "body": json.dumps(self.answer).encode()})
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    """Return vLLM's side."""
+    with tempfile.TemporaryDirectory() as folder:
+        engine = Engine(Path(folder))
+        yield engine
+        engine.receiver.close()
+        engine.scheduler._socket.close()  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def executor(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> VllmExecutor:
+    """Return the executor; it does not wait long for a report."""
+    monkeypatch.setattr(module, "REPORT_WAIT_S", 0.05)
+    return VllmExecutor(engine, engine, EngineInfo(("m",), "atlas", 1, 0, 100), engine.receiver)
+
+
+async def run(executor: VllmExecutor, **fields: Any) -> list[Output]:
+    """Return everything that one call brings."""
+    body = {"model": "m", "messages": [], **fields}
+    facts = ProgramFacts(service_ms=7.0)
+    call = EngineCall(CALL, ProgramId("p"), ThreadId("main"), "/v1/chat/completions", body, facts)
+    return [output async for output in executor.run(call)]
+
+
+async def test_account(executor: VllmExecutor) -> None:
+    """A call's account is what the scheduler reported, and can be had once."""
+    assert await run(executor) == [Answer({"ok": True})]
+    assert await executor.account(CALL) == MEASURED
+    assert await executor.account(CALL) == Account()
+    assert not executor._accounts
+
+
+async def test_report_that_comes_late(executor: VllmExecutor, engine: Engine) -> None:
+    """An account is waited for: an aborted call's report comes after its end."""
+    engine.before_the_answer = lambda: None
+    await run(executor)
+    waiting = asyncio.create_task(executor.account(CALL))
+    await asyncio.sleep(0)
+    engine.scheduler.send(ENDED)
+    executor.take_reports()
+
+    assert await waiting == MEASURED
+
+
+async def test_report_that_is_lost(executor: VllmExecutor, engine: Engine) -> None:
+    """A report that never comes is not waited for without end."""
+    engine.before_the_answer = lambda: None
+    await run(executor)
+
+    assert await executor.account(CALL) == Account()
+    assert not executor._accounts
+
+
+@pytest.mark.parametrize(("ran", "expected"), [(True, MEASURED), (False, Account())])
+async def test_refused(executor: VllmExecutor, engine: Engine, ran: bool, expected: Account) -> None:  # noqa: FBT001
+    """A refused call is charged for what it ran, and is not waited for if it never did."""
+    engine.status, engine.answer = 400, {"error": {"message": "no"}}  # type: ignore[dict-item]
+    engine.before_the_answer = (lambda: engine.scheduler.send(ENDED)) if ran else lambda: None
+    (found,) = await run(executor)
+
+    assert isinstance(found, Refusal)
+    async with asyncio.timeout(0.04):
+        assert await executor.account(CALL) == expected
+
+
+async def test_facts_cannot_be_forged(executor: VllmExecutor, engine: Engine) -> None:
+    """The scheduler gets the program's facts, whatever the client puts in their place; its own arguments stay."""
+    await run(executor, vllm_xargs={"autellix_service_ms": 0.0, "autellix_new": 1, "mine": "x"})
+
+    assert engine.request["vllm_xargs"]["autellix_service_ms"] == 7.0
+    assert engine.request["vllm_xargs"]["autellix_call_id"] == "call-1"
+    assert engine.request["vllm_xargs"]["mine"] == "x"
+    assert "autellix_new" not in engine.request["vllm_xargs"]
+
+
+async def test_started_and_busy(executor: VllmExecutor, engine: Engine) -> None:
+    """The worker is told of a call's first step, and how busy the engine last said it was."""
+    started: list[tuple[str, float]] = []
+    executor.on_started = lambda call_id, wait_ms: started.append((call_id, wait_ms))
+    engine.scheduler.send(Started(CALL, 2.5))
+    engine.scheduler.send(Busy(running=1, waiting=2, kv_usage=0.5, steps=3))
+
+    assert executor.load() == Load(1, 2, 0.5, 3)
+    assert started == [("call-1", 2.5)]
+
+
+async def test_dead_engine(executor: VllmExecutor, engine: Engine) -> None:
+    """A dead engine has no load; the error says why it died."""
+    engine.errored = True
+
+    with pytest.raises(EngineGoneError, match="dead"):
+        executor.load()
