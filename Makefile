@@ -48,7 +48,7 @@ wheel: dev ## Build the wheel and the source archive into dist/
 	@$(BIN)/python -m build --no-isolation .
 
 bench-overhead: install ## Measure what the pipeline adds to a call
-	@$(BIN)/python -m autellix.services.engine_worker.bench_overhead
+	@$(BIN)/python ops/bench/overhead.py
 
 pre-commit: dev ## Run the checks before every commit
 	@$(BIN)/pre-commit install

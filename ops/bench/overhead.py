@@ -3,6 +3,9 @@
 The engine is the simulated one and answers at once, so what is left is the way there and back: four hops over a real
 nats-server between real processes. Calls are sent at a fixed rate, whether or not earlier ones are back, by the client
 library; each is a plain chat call of 8 tokens. Run it by `make bench-overhead`.
+
+A call takes five trips over the bus, so the same run measures a round trip (two) between two processes as well. How
+long a trip takes is the machine's; how many there are, and what happens between them, is ours.
 """
 
 import argparse
@@ -11,6 +14,8 @@ import json
 import statistics
 import time
 from collections.abc import Awaitable, Callable
+
+import nats
 
 from autellix.client import Program
 from autellix.client.plan import Plan
@@ -59,8 +64,8 @@ async def direct(rate: float, calls: int) -> list[float]:
     return await at_rate(rate, calls, call)
 
 
-async def pipeline(rate: float, calls: int) -> list[float]:
-    """Measure the same calls through every service."""
+async def pipeline(rate: float, calls: int) -> tuple[list[float], list[float]]:
+    """Measure the same calls through every service, and then round trips to one of them."""
     plan = Plan(model=MODEL, port=0, overrides=("engine_worker.backend=simulated",))
     async with Stack(plan) as stack, Program("bench", model=MODEL, nats_url=stack.nats_url) as program:
 
@@ -68,7 +73,20 @@ async def pipeline(rate: float, calls: int) -> list[float]:
             await program.chat(MESSAGES, max_tokens=TOKENS)
 
         await at_rate(rate, WARM_UP_CALLS, call)
-        return await at_rate(rate, calls, call)
+        whole = await at_rate(rate, calls, call)
+        return whole, await round_trips(stack.nats_url, rate, calls)
+
+
+async def round_trips(nats_url: str, rate: float, calls: int) -> list[float]:
+    """Measure the bus alone: a service answers PING without doing anything."""
+    client = await nats.connect(nats_url)
+
+    async def ping(_number: int) -> None:
+        await client.request("$SRV.PING.autellix-load-balancer", timeout=5)
+
+    measured = await at_rate(rate, calls, ping)
+    await client.close()
+    return measured
 
 
 def percentile(values: list[float], percent: int) -> float:
@@ -85,10 +103,10 @@ def main() -> None:
     args = parser.parse_args()
     for _ in range(args.repeats):
         alone = asyncio.run(direct(args.rate, args.calls))
-        whole = asyncio.run(pipeline(args.rate, args.calls))
+        whole, trips = asyncio.run(pipeline(args.rate, args.calls))
         added = {f"added_p{p}_ms": round(percentile(whole, p) - percentile(alone, p), 2) for p in (50, 99)}
-        measured = {f"p{p}_ms": round(percentile(whole, p), 2) for p in (50, 99)}
-        print(json.dumps({"rate": args.rate, "calls": args.calls, **added, **measured}), flush=True)  # noqa: T201
+        bus = {f"bus_round_trip_p{p}_ms": round(percentile(trips, p), 2) for p in (50, 99)}
+        print(json.dumps({"rate": args.rate, "calls": args.calls, **added, **bus}), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from autellix.schemas.codec import CALL_ENDS, Decoder
 from autellix.schemas.messages import CancelCalls, EndSession, StartSession, SubmitCall, TouchSession
 from autellix.services.bus import Bus
 from autellix.services.command_line import from_command_line
+from autellix.services.config import SessionManagerSettings
 from autellix.services.runner import CoreRunner, Listen, run_process
 from autellix.services.session_manager.core import SessionManager
 
@@ -24,8 +25,9 @@ LISTENS = (
 )
 
 
-HOPS_BYTES = 2**18
-"""What the hops add to a call's body, its parents above all."""
+def carried(settings: SessionManagerSettings, max_payload: int) -> SessionManagerSettings:
+    """Return the settings for a bus that carries `max_payload` bytes: half of it for a body, half for the hops."""
+    return msgspec.structs.replace(settings, body_bytes_max=min(settings.body_bytes_max, max_payload // 2))
 
 
 def main() -> None:
@@ -34,8 +36,7 @@ def main() -> None:
     secret = (settings.session_manager.secret or secrets.token_hex(32)).encode()[:64]
 
     def application(bus: Bus) -> CoreRunner:
-        carried = min(settings.session_manager.body_bytes_max, bus.max_payload - HOPS_BYTES)
-        limits = msgspec.structs.replace(settings.session_manager, body_bytes_max=carried)
+        limits = carried(settings.session_manager, bus.max_payload)
         core = SessionManager(limits, new_id=lambda: secrets.token_hex(16), secret=secret)
         return CoreRunner(bus, core, LISTENS)
 

@@ -26,6 +26,7 @@ from autellix.schemas.messages import (
 )
 from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Out, Reply
+from autellix.services.session_manager.__main__ import carried
 from autellix.services.session_manager.core import SessionManager
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -215,6 +216,13 @@ def test_body_too_large() -> None:
     assert (failed.status, failed.error.code) == (413, "body_too_large")
     assert str(limit) in failed.error.message
     assert submit(manager(body_bytes_max=limit))
+
+
+def test_limit_that_the_bus_sets() -> None:
+    """A body may take half of what the bus carries, and no more than the settings say."""
+    settings = SessionManagerSettings(body_bytes_max=1000)
+
+    assert [carried(settings, max_payload).body_bytes_max for max_payload in (400, 2000, 9000)] == [200, 1000, 1000]
 
 
 @pytest.mark.parametrize("program_id", ["never", "x" * 200, "ümläut", " "])
