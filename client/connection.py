@@ -26,7 +26,8 @@ from autellix.schemas.messages import SessionAnswer, TableAnswer
 
 log = logging.getLogger("autellix")
 
-DEFAULT_URL = "nats://127.0.0.1:4222"
+DEFAULT_PORT = 4222
+DEFAULT_URL = f"nats://127.0.0.1:{DEFAULT_PORT}"
 CONNECT_S = 5.0
 REQUEST_S = 10.0
 RECONNECT_WAIT_S = 0.5
@@ -150,17 +151,19 @@ async def connect(url: str) -> Connection:
             await connection.listen()
         connected = True
     except (OSError, ValueError, nats.errors.Error) as error:
-        raise UnreachableError(
-            f"No NATS server at {_without_password(url)}: {error or type(error).__name__}"
-        ) from error
+        raise _unreachable(url, error) from error
     finally:
         if not connected:
             await client.close()
     return connection
 
 
-def _without_password(url: str) -> str:
-    return re.sub(r"//[^/]*@", "//", url)
+def _unreachable(url: str, error: Exception) -> UnreachableError:
+    """Return the error for a server that cannot be used, without the URL's password."""
+    without_password = re.sub(r"//[^/]*@", "//", url)
+    reason = str(error) or type(error).__name__  # a timeout has no text
+    hint = "; is AUTELLIX_NATS_URL set? `autellix up` prints it" if url == DEFAULT_URL else ""
+    return UnreachableError(f"No NATS server at {without_password}: {reason}{hint}")
 
 
 class _Lease:

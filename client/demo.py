@@ -24,7 +24,7 @@ from autellix.client.progress import started
 from autellix.client.queries import list_engines, list_programs
 from autellix.client.stack import Stack
 from autellix.client.tables import engines_table, interrupted_ms, life_ms, programs_table
-from autellix.client.timeline import Timeline
+from autellix.client.timeline import LEGEND, Timeline
 from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_EVENTS
 from autellix.schemas.table import ProgramList, ProgramRecord
@@ -66,9 +66,12 @@ def main() -> int:
 
 
 async def _demo(stack: Stack, console: Console) -> None:
-    console.print(f"Starting an engine with {MODEL}; the first time, the model is prepared, which takes longer.")
+    console.print(f"Starting an engine with {MODEL}.")
     console.print(f"The logs are in {stack.log_dir}", soft_wrap=True)
     async with started(stack, console):
+        console.print(
+            f"Meanwhile, in another shell: .venv/bin/autellix ps --nats-url {stack.nats_url}\n", soft_wrap=True
+        )
         os.environ.update(AUTELLIX_NATS_URL=stack.nats_url, AUTELLIX_MODEL=MODEL)
         async with _heard(stack.nats_url) as timeline:
             await stack.guard(_all_at_once(console))
@@ -117,7 +120,7 @@ def _explain(console: Console, programs: ProgramList, timeline: Timeline) -> Non
     """Show for each program where its time went, and when."""
     width = console.width - MARGIN - 1
     scale = f"one character: {timeline.column_s(width):.2f} s"
-    console.print(f"\nA row is a thread: '.' a call waits to start, '#' it is executed, blank: no call; {scale}")
+    console.print(f"\nA row is a thread, {scale}. A call {LEGEND}.")
     for program in programs.programs:
         colour = PROGRAMS[program.name][1]
         console.print(Text(f"\n{_account(program, programs.at_ms)}", style=f"bold {colour}"))

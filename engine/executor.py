@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
@@ -76,15 +78,35 @@ class EngineGoneError(RuntimeError):
     """The engine died; nothing more will come of it."""
 
 
-OnStarted = Callable[[CallId, float], None]
-"""Told once a call, when it first runs: its id and how long it waited, milliseconds."""
+class Started(msgspec.Struct, tag=True, frozen=True):
+    """A call runs for the first time."""
+
+    call_id: CallId
+    wait_ms: float
+
+
+class Preempted(msgspec.Struct, tag=True, frozen=True):
+    """A running call waits again."""
+
+    call_id: CallId
+
+
+class Resumed(msgspec.Struct, tag=True, frozen=True):
+    """A preempted call runs again."""
+
+    call_id: CallId
+
+
+Turn = Started | Preempted | Resumed
+OnTurn = Callable[[Turn], None]
+"""Told when a call begins or ceases to run, other than by its end."""
 
 
 class Executor(Protocol):
     """One engine, ready for calls."""
 
     info: EngineInfo
-    on_started: OnStarted
+    on_turn: OnTurn
 
     def run(self, call: EngineCall) -> AsyncGenerator[Output, None]:
         """Yield the call's pieces, then one answer or refusal; closing the iterator early aborts the call."""

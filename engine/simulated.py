@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from autellix.engine.executor import Account, Answer, EngineCall, EngineInfo, Load, OnStarted, Output, Piece
+from autellix.engine.executor import Account, Answer, EngineCall, EngineInfo, Load, OnTurn, Output, Piece, Started
 from autellix.schemas.ids import CallId
 
 WORD = "ok "
@@ -21,7 +21,7 @@ class SimulatedExecutor:
 
     def __init__(self, info: EngineInfo, *, step_ms: float = 0.0) -> None:
         self.info = info
-        self.on_started: OnStarted = lambda _call_id, _wait_ms: None
+        self.on_turn: OnTurn = lambda _turn: None
         self._step_ms = step_ms
         self._running: set[CallId] = set()
         self._accounts: dict[CallId, Account] = {}
@@ -32,7 +32,7 @@ class SimulatedExecutor:
         began, done = time.monotonic(), 0
         words = Words(call, self.info.max_model_len)
         self._running.add(call.call_id)
-        self.on_started(call.call_id, 0.0)
+        self.on_turn(Started(call.call_id, 0.0))
         try:
             for done in range(1, words.tokens + 1):
                 await self._step()

@@ -65,6 +65,18 @@ class CallStarted(CallEvent, tag="call.started", frozen=True, kw_only=True):
     wait_ms: float
 
 
+class CallPreempted(CallEvent, tag="call.preempted", frozen=True, kw_only=True):
+    """A call of a program that has had less took the call's slot; it waits, and keeps its place."""
+
+    engine_id: EngineId
+
+
+class CallResumed(CallEvent, tag="call.resumed", frozen=True, kw_only=True):
+    """A preempted call runs again."""
+
+    engine_id: EngineId
+
+
 class CallEnded(CallEvent, frozen=True, kw_only=True):
     """What is known when a call is over, whichever way it ended."""
 
@@ -125,6 +137,8 @@ class EngineLoad(Message, tag="engine.load", frozen=True, kw_only=True):
     slots: int
     calls: int
     """Calls the worker has and has not ended."""
+    oldest_call_at_ms: float | None = None
+    """The arrival of the oldest of them."""
     running: int
     waiting: int
     kv_usage: float

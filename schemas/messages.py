@@ -15,6 +15,8 @@ from autellix.schemas.events import (
     CallEvent,
     CallFailed,
     CallFinished,
+    CallPreempted,
+    CallResumed,
     CallRouted,
     CallStarted,
     CallSubmitted,
@@ -62,7 +64,7 @@ from autellix.schemas.table import (
 
 ProgramEvent = ProgramStarted | ProgramEnded | ProgramExpired
 CallEnd = CallFinished | CallFailed | CallCancelled
-AnyCallEvent = CallSubmitted | CallAdmitted | CallRouted | CallStarted | CallEnd
+AnyCallEvent = CallSubmitted | CallAdmitted | CallRouted | CallStarted | CallPreempted | CallResumed | CallEnd
 EngineEvent = EngineUp | EngineLoad | EngineDown
 Event = ProgramEvent | AnyCallEvent | EngineEvent
 Frame = Accepted | Chunk | Finished | Failed
@@ -81,6 +83,8 @@ __all__ = [
     "CallEvent",
     "CallFailed",
     "CallFinished",
+    "CallPreempted",
+    "CallResumed",
     "CallRouted",
     "CallStarted",
     "CallSubmitted",

@@ -7,7 +7,7 @@ the model's own limits (context, vocabulary) are the engine's to check.
 
 import re
 from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -55,9 +55,9 @@ class Sampling(Struct, kw_only=True):
 
 
 class ChatMessage(Struct, kw_only=True):
-    """One turn: its role must be there, the rest is the chat template's."""
+    """One turn: its role must be a known one, the rest is the chat template's."""
 
-    role: Annotated[str, Meta(min_length=1, max_length=64)]
+    role: Literal["developer", "system", "user", "assistant", "tool", "function"]
     content: str | list[Any] | None = None
 
 

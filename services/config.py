@@ -4,10 +4,11 @@ A table a service; unknown keys are refused, since a misspelt key that is silent
 can be set on the command line with `--set table.key=value`.
 """
 
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -136,6 +137,15 @@ class Config(Settings, frozen=True, kw_only=True):
     gateway: GatewaySettings = GatewaySettings()
 
 
+TEXTS: Final = frozenset(
+    f"{table.name}.{setting.name}"
+    for table in msgspec.structs.fields(Config)
+    for setting in msgspec.structs.fields(table.type)
+    if setting.type in (str, Name)
+)
+"""The settings that hold any text: a value for one that reads as a number is text all the same."""
+
+
 class ConfigError(ValueError):
     """The configuration cannot be used; the text says where."""
 
@@ -151,21 +161,42 @@ def load(path: Path | None, overrides: Sequence[str] = ()) -> Config:
         for override in overrides:
             _apply(tree, override)
         return msgspec.convert(tree, Config)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ConfigError(f"{path or 'configuration'}: {error}") from error
+    except msgspec.ValidationError as error:
+        raise ConfigError(_sentence(str(error))) from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+_INVALID = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*)`", re.DOTALL)
+
+
+def _sentence(text: str) -> str:
+    """Return msgspec's words for what is wrong in the words of the file."""
+    invalid = _INVALID.fullmatch(text)
+    what, where = (invalid["what"], invalid["where"]) if invalid else (text, None)
+    unknown = _UNKNOWN.fullmatch(what)
+    if unknown:
+        return f"unknown setting {where}.{unknown['key']}" if where else f"unknown table {unknown['key']}"
+    return f"{where}: {what}" if where else what
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
-    """Set one value in the tree; text that is no TOML value is taken as a string."""
+    """Set one value in the tree."""
     name, equals, text = override.partition("=")
     table, dot, key = name.partition(".")
     if not (equals and dot):
         raise ConfigError(f"expected table.key=value, got {override!r}")
-    try:
-        value = tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
-        value = text
     settings = tree.setdefault(table, {})
     if not isinstance(settings, dict):
         raise ConfigError(f"{table} is no table")
-    settings[key] = value
+    settings[key] = _value(name, text)
+
+
+def _value(name: str, text: str) -> Any:
+    """Return the value of a setting given as text, which needs no quotes where it is meant as text."""
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+    return value if isinstance(value, str) or name not in TEXTS else text

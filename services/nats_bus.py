@@ -119,7 +119,7 @@ class NatsBus:
             await self._client.drain()
         except (nats.errors.Error, OSError) as error:  # not connected: there is nobody to say goodbye to
             log.warning("closed without drain", error=repr(error))
-            with contextlib.suppress(OSError):  # nor anybody to send to what was kept for later
+            with contextlib.suppress(OSError, RuntimeError):  # nor to send what was kept to; uvloop says RuntimeError
                 await self._client.close()
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from autellix.client.cli.options import add_settings, count
-from autellix.client.plan import Plan
+from autellix.client.connection import DEFAULT_PORT
+from autellix.client.plan import POLICIES, Plan
 from autellix.client.progress import started
-from autellix.client.stack import Stack
+from autellix.client.stack import Stack, is_free
 
 if TYPE_CHECKING:
     from autellix.client.cli.options import Verbs
@@ -25,7 +26,7 @@ def add(verbs: "Verbs") -> None:
     parser = verbs.add_parser("up", help="run everything on this machine", description=text)
     parser.add_argument("--model", help="the model that the engines serve")
     parser.add_argument("--engines", type=count, default=1, metavar="N", help="how many engines (default: 1)")
-    parser.add_argument("--policy", help="the engines' scheduling policy: fcfs, mlfq, plas or atlas")
+    parser.add_argument("--policy", choices=POLICIES, help="the engines' scheduling policy")
     parser.add_argument("--port", type=int, default=8000, help="of the HTTP gateway (default: 8000; 0: any free one)")
     parser.add_argument("--nats-url", metavar="URL", help="use this NATS server instead of starting one")
     parser.add_argument("--log-dir", type=Path, metavar="DIR", help="where the logs go (default: a temporary folder)")
@@ -41,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         engines=arguments.engines,
         port=arguments.port,
         nats_url=arguments.nats_url,
+        nats_port=DEFAULT_PORT if is_free(DEFAULT_PORT) else 0,  # where programs look that are told nothing
         config=arguments.config,
         overrides=tuple(arguments.overrides),
         log_dir=arguments.log_dir,

@@ -1,6 +1,7 @@
 """A conversation of several turns: one thread, and a person who thinks between the calls."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterable, Callable
 
 from autellix.client import Program
@@ -11,6 +12,7 @@ TURNS = (
     "What does it eat?",
     "Say goodbye in one short sentence.",
 )
+SENTENCE_END = re.compile(r"(?<=\D[.!?])\s+|\n+")  # not the points of `46.66` and `1. Whales`
 THINKING_S = 0.5  # a person reads the answer before the next turn
 
 
@@ -29,14 +31,13 @@ async def run(say: Callable[[str], None] = print) -> None:
 
 async def say_sentences(pieces: AsyncIterable[str], say: Callable[[str], None]) -> None:
     """Say each sentence as soon as it is complete."""
-    sentence = ""
+    rest = ""
     async for piece in pieces:
-        sentence += piece
-        if sentence.endswith((".", "!", "?", "\n")):
+        *sentences, rest = SENTENCE_END.split(rest + piece)
+        for sentence in filter(None, sentences):
             say(sentence.strip())
-            sentence = ""
-    if sentence.strip():
-        say(sentence.strip())
+    if rest.strip():
+        say(rest.strip())
 
 
 if __name__ == "__main__":

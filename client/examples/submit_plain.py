@@ -12,7 +12,8 @@ PROMPT = "What is the capital of France?"
 
 async def main(model: str) -> None:
     """Submit a call to `model`."""
-    client = await nats.connect(os.environ.get("AUTELLIX_NATS_URL", "nats://127.0.0.1:4222"))
+    url = os.environ.get("AUTELLIX_NATS_URL", "nats://127.0.0.1:4222")
+    client = await nats.connect(url, allow_reconnect=False)
     inbox = client.new_inbox()
     frames = await client.subscribe(inbox)
     await client.flush()  # the server listens for us before anybody answers

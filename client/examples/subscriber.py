@@ -11,7 +11,8 @@ SUBJECT = "autellix.events.call.finished"
 
 async def main() -> None:
     """Listen until interrupted."""
-    client = await nats.connect(os.environ.get("AUTELLIX_NATS_URL", "nats://127.0.0.1:4222"))
+    url = os.environ.get("AUTELLIX_NATS_URL", "nats://127.0.0.1:4222")
+    client = await nats.connect(url, allow_reconnect=False)
     finished = await client.subscribe(SUBJECT)
     await client.flush()  # from here on nothing is missed
     print(f"listening to {SUBJECT}", flush=True)

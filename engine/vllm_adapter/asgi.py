@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 from autellix.engine.executor import Answer, Output, Piece, Refusal
 from autellix.schemas.base import ErrorBody
 
+CODES = dict.fromkeys(("input_tokens", "input_text"), "context_length_exceeded")
+"""OpenAI's error codes for the parameters that vLLM blames, where clients go by the code."""
+
 HANG_UP_S = 2.0
 """How long an application may take to notice that its client hung up."""
 
@@ -135,14 +138,20 @@ def refusal(answer: Any, status: int) -> Refusal:
         return Refusal(status, ErrorBody(message=f"The engine answered {status}.", type="server_error"))
     status = int_or(error.get("code"), status)
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    code = error.get("code")
+    param, code = error.get("param"), error.get("code")
     body = ErrorBody(
         message=str(error.get("message", "")),
         type=str(error.get("type") or kind),
-        param=None if error.get("param") is None else str(error["param"]),
-        code=code if isinstance(code, str) else None,
+        param=None if param is None else _field(str(param)),
+        code=code if isinstance(code, str) else CODES.get(str(param)),
     )
     return Refusal(status, body)
+
+
+def _field(param: str) -> str:
+    """Return the request's field that vLLM's parameter is in: `stop` for `body.stop.list[str]`."""
+    path = param.split(".")
+    return path[1] if path[0] == "body" and len(path) > 1 and path[1].isidentifier() else param
 
 
 def int_or(value: Any, default: int) -> int:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from vllm.v1.request import Request
 
+from autellix.engine.executor import Preempted, Resumed, Started
 from autellix.engine.policy.queues import CallQueues, QueuedCall, Rank
 from autellix.engine.vllm_adapter.options import from_xargs
-from autellix.engine.vllm_adapter.reports import Ended, ReportSender, Started
+from autellix.engine.vllm_adapter.reports import Ended, ReportSender
 from autellix.schemas.ids import CallId
 
 
@@ -60,7 +61,8 @@ class EngineCalls:
         """Note which requests are in the batch."""
         for request in requests:
             state = self._of_request[request.request_id]
-            if not state.running:
+            was_running = bool(state.running)
+            if not was_running:
                 self._queues.start(state.queued.call_id, now_ms)
             state.running.add(request.request_id)
             if not state.was_started:
@@ -68,6 +70,8 @@ class EngineCalls:
                 if request.prefill_stats:  # vLLM fills it at the first admission and takes it at the first token
                     state.cached_tokens = request.prefill_stats.num_cached_tokens
                 self._reports.send(Started(state.queued.call_id, state.queued.wait_ms))
+            elif not was_running:
+                self._reports.send(Resumed(state.queued.call_id))
 
     def preempted(self, request: Request, now_ms: float) -> None:
         """Note that a running request waits again."""
@@ -75,6 +79,7 @@ class EngineCalls:
         state.running.discard(request.request_id)
         if not state.running:
             self._queues.preempt(state.queued.call_id, now_ms)
+            self._reports.send(Preempted(state.queued.call_id))
 
     def promoted(self, now_ms: float) -> list[Request]:
         """Return the requests whose rank a promotion changed."""

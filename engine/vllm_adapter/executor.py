@@ -16,13 +16,17 @@ from autellix.engine.executor import (
     EngineGoneError,
     EngineInfo,
     Load,
-    OnStarted,
+    OnTurn,
     Output,
+    Preempted,
     Refusal,
+    Resumed,
+    Started,
+    Turn,
 )
 from autellix.engine.vllm_adapter import asgi
 from autellix.engine.vllm_adapter.options import ARG_PREFIX, to_xargs
-from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportReceiver, Started
+from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportReceiver
 from autellix.schemas.ids import CallId
 
 REPORT_WAIT_S = 2.0
@@ -37,7 +41,7 @@ class VllmExecutor:
         self._app = app
         self._engine = engine
         self._reports = reports
-        self.on_started: OnStarted = _nobody_listens
+        self.on_turn: OnTurn = _nobody_listens
         self._accounts: dict[CallId, asyncio.Future[Account]] = {}
         self._busy = Load()
 
@@ -92,8 +96,8 @@ class VllmExecutor:
 
     def _take(self, report: Report) -> None:
         match report:
-            case Started():
-                self.on_started(report.call_id, report.wait_ms)
+            case Started() | Preempted() | Resumed():
+                self.on_turn(report)
             case Ended():
                 future = self._accounts.get(report.call_id)
                 if future and not future.done():
@@ -102,8 +106,8 @@ class VllmExecutor:
                 self._busy = Load(report.running, report.waiting, report.kv_usage, report.steps)
 
 
-def _nobody_listens(_call_id: CallId, _wait_ms: float) -> None:
-    """Stand in until the worker sets `on_started`."""
+def _nobody_listens(_turn: Turn) -> None:
+    """Stand in until the worker sets `on_turn`."""
 
 
 def _account(report: Ended) -> Account:

@@ -11,14 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from autellix.engine.executor import Turn
 from autellix.schemas.ids import CallId
-
-
-class Started(msgspec.Struct, tag=True, frozen=True):
-    """A call runs for the first time."""
-
-    call_id: CallId
-    wait_ms: float
 
 
 class Ended(msgspec.Struct, tag=True, frozen=True, kw_only=True):
@@ -43,7 +37,7 @@ class Busy(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     steps: int
 
 
-Report = Started | Ended | Busy
+Report = Turn | Ended | Busy
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)

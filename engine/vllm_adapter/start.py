@@ -55,20 +55,22 @@ async def vllm_executor(arguments: Sequence[str], options: SchedulerOptions) -> 
                 reports.close()
 
 
-JSON_LOGS = ["--logging-config.formatter", "json"]
+QUIET = ["--logging-config.formatter", "json", "--no-use-tqdm-on-load"]
+"""Lines for a log: no progress bars, and JSON like ours."""
 
 
 def platform_arguments(kv_cache_gib: int) -> list[str]:
     """Prepare the environment for the platform vLLM finds here, and return the arguments it needs there."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # of torch, in vLLM's processes
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():
-        return JSON_LOGS
+        return QUIET
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(kv_cache_gib))
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # it would need a C++ compiler on the machine
     eager = "--enforce-eager"  # compiling takes minutes on a CPU and gains little for small models
-    return [*JSON_LOGS, eager, *([] if _computes_bfloat16() else ["--dtype", "float32"])]
+    return [*QUIET, eager, *([] if _computes_bfloat16() else ["--dtype", "float32"])]
 
 
 def _computes_bfloat16() -> bool:

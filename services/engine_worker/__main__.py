@@ -15,7 +15,7 @@ from autellix.services.runner import run_process
 
 def main() -> None:
     """Run an engine worker until told to stop; end with status 1 when its engine died."""
-    settings = from_command_line()
+    settings = from_command_line("engine-worker")
     died = []
 
     def on_gone() -> None:

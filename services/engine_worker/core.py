@@ -13,10 +13,21 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from autellix.engine.executor import Account
+from autellix.engine.executor import Account, Preempted, Resumed, Started, Turn
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId
-from autellix.schemas.messages import CallCancelled, CallFailed, CallFinished, Failed, Finished, RoutedCall
+from autellix.schemas.messages import (
+    Call,
+    CallCancelled,
+    CallFailed,
+    CallFinished,
+    CallPreempted,
+    CallResumed,
+    CallStarted,
+    Failed,
+    Finished,
+    RoutedCall,
+)
 from autellix.services.core import Out, announce
 
 REMEMBERED = 20_000
@@ -57,7 +68,7 @@ class WorkerCore:
     draining: bool = False
 
     def __post_init__(self) -> None:
-        self.live: dict[CallId, ProgramId] = {}
+        self.live: dict[CallId, Call] = {}
         self._ended: OrderedDict[CallId, None] = OrderedDict()
         self._tombstones: OrderedDict[CallId, None] = OrderedDict()
 
@@ -70,7 +81,7 @@ class WorkerCore:
             return Verdict.CANCELLED
         if self.draining:
             return Verdict.DRAINING
-        self.live[call.call_id] = call.program_id
+        self.live[call.call_id] = call
         return Verdict.RUN
 
     def cancel(self, *, call_id: CallId | None, program_id: ProgramId | None) -> list[CallId]:
@@ -79,9 +90,20 @@ class WorkerCore:
         A call that was named itself is cancelled also if it comes later.
         """
         if call_id is None:
-            return [live for live, program in self.live.items() if program == program_id]
+            return [live for live, call in self.live.items() if call.program_id == program_id]
         _remember(self._tombstones, call_id)
         return [call_id] if call_id in self.live else []
+
+    def turn(self, routed: RoutedCall, turn: Turn, *, now_ms: float) -> CallStarted | CallPreempted | CallResumed:
+        """Return the event that tells of a call's turn."""
+        known = self._named(routed, now_ms)
+        match turn:
+            case Started():
+                return CallStarted(**known, wait_ms=turn.wait_ms)
+            case Preempted():
+                return CallPreempted(**known)
+            case Resumed():
+                return CallResumed(**known)
 
     def end(self, routed: RoutedCall, end: End, account: Account, *, seq: int, now_ms: float) -> list[Out]:
         """Return the event and then the terminal frame of a call; it is live no more."""
@@ -108,6 +130,14 @@ class WorkerCore:
         return [announce(event), Out(call.reply_to, frame, call.reply_json)]
 
     def _known(self, routed: RoutedCall, account: Account, now_ms: float) -> dict[str, Any]:
+        return {
+            **self._named(routed, now_ms),
+            "arrival_at_ms": routed.call.arrival_at_ms,
+            "critical_path_at_arrival_ms": routed.program.critical_path_ms,
+            **account._asdict(),
+        }
+
+    def _named(self, routed: RoutedCall, now_ms: float) -> dict[str, Any]:
         call = routed.call
         return {
             "call_id": call.call_id,
@@ -115,9 +145,6 @@ class WorkerCore:
             "thread_id": call.thread_id,
             "at_ms": now_ms,
             "engine_id": self.engine_id,
-            "arrival_at_ms": call.arrival_at_ms,
-            "critical_path_at_arrival_ms": routed.program.critical_path_ms,
-            **account._asdict(),
         }
 
 

@@ -12,13 +12,12 @@ from typing import Any, Self
 
 import structlog
 
-from autellix.engine.executor import EngineGoneError, Executor
+from autellix.engine.executor import EngineGoneError, Executor, Turn
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import Decoder, MalformedMessageError, is_json
 from autellix.schemas.ids import CallId, EngineId, Incarnation
 from autellix.schemas.messages import (
-    CallStarted,
     CancelCalls,
     ControlEngine,
     EngineDown,
@@ -59,7 +58,7 @@ class EngineWorker:
         self._subscriptions: list[Subscription] = []
         self._background: list[asyncio.Task[None]] = []
         self._parting = "stopped"
-        executor.on_started = self._call_started
+        executor.on_turn = self._on_turn
 
     async def __aenter__(self) -> Self:
         """Subscribe, then say that the engine is up."""
@@ -162,20 +161,11 @@ class EngineWorker:
             if call_id in self._streams:
                 self._streams[call_id].stop(End(cancelled="with its program" if order.program_id else "by its client"))
 
-    def _call_started(self, call_id: CallId, wait_ms: float) -> None:
-        stream = self._streams.get(call_id)
-        if stream is None:
-            return
-        call = stream.routed.call
-        started = CallStarted(
-            call_id=call_id,
-            program_id=call.program_id,
-            thread_id=call.thread_id,
-            at_ms=wall_ms(),
-            engine_id=self._core.engine_id,
-            wait_ms=wait_ms,
-        )
-        self._say(announce(started))
+    def _on_turn(self, turn: Turn) -> None:
+        """Tell observers that a call begins or ceases to run."""
+        stream = self._streams.get(turn.call_id)
+        if stream:
+            self._say(announce(self._core.turn(stream.routed, turn, now_ms=wall_ms())))
 
     # --- the engine
 
@@ -223,6 +213,7 @@ class EngineWorker:
             state="draining" if self._core.draining else "ready",
             slots=info.slots,
             calls=len(self._core.live),
+            oldest_call_at_ms=min((call.arrival_at_ms for call in self._core.live.values()), default=None),
             running=load.running,
             waiting=load.waiting,
             kv_usage=load.kv_usage,

@@ -31,9 +31,9 @@ LISTENS = (Listen(subjects.ENGINE_EVENTS, ENGINE_EVENTS),)
 
 
 @asynccontextmanager
-async def gateway(bus: Bus, settings: GatewaySettings) -> AsyncIterator[WebServer]:
+async def gateway(bus: Bus, settings: GatewaySettings, *, silence_s: float) -> AsyncIterator[WebServer]:
     """Serve HTTP over `bus` for as long as the context lasts; calls that outlast the drain end with an error."""
-    rotation = EngineRotation()
+    rotation = EngineRotation(silence_s)
     async with Inbox(bus) as inbox, CoreRunner(bus, rotation, LISTENS):
         app = application(bus, inbox, rotation, settings)
         async with WebServer(app, settings, drain_s=settings.drain_s + 5) as server:
@@ -76,7 +76,7 @@ class CallEndpoint:
         await _while_connected(receive, self._exchange(call, request, send))
 
     async def _exchange(self, call: submission.Submission, request: Request, send: Send) -> None:
-        outcome = "hung up"
+        outcome = {"outcome": "hung up"}
         async with self._inbox.submit(call.payload) as stream:
             try:
                 await stream.accepted(self._settings.first_frame_s)
@@ -89,12 +89,15 @@ class CallEndpoint:
                 await response(request.scope, request.receive, send)
                 outcome = _outcome(stream.end)
             finally:
-                log.info("call", api=self._api, outcome=outcome, call_id=stream.call_id, program_id=stream.program_id)
+                log.info("call", api=self._api, call_id=stream.call_id, program_id=stream.program_id, **outcome)
 
 
-def _outcome(end: Finished | Failed | None) -> str:
+def _outcome(end: Finished | Failed | None) -> dict[str, str]:
     """Return how an answered call ended, for the log."""
-    return end.error.code or str(end.status) if isinstance(end, Failed) else "finished"
+    if isinstance(end, Failed):
+        return {"outcome": end.error.code or str(end.status), "error": end.error.message}
+    engine_id = end.call.engine_id if end else None
+    return {"outcome": "finished", "engine_id": engine_id} if engine_id else {"outcome": "finished"}
 
 
 async def _while_connected(receive: Receive, exchange: Coroutine[Any, Any, None]) -> None:

@@ -14,9 +14,6 @@ from autellix.schemas.ids import EngineId, Incarnation
 from autellix.schemas.messages import EngineDown, EngineLoad, EngineUp
 from autellix.services.core import Out, Reply
 
-SILENCE_MS = 5_000.0
-"""Without a heartbeat for this long an engine leaves the rotation."""
-
 
 @dataclass
 class Engine:
@@ -29,9 +26,10 @@ class Engine:
 
 
 class EngineRotation:
-    """The engines in rotation."""
+    """The engines in rotation; one leaves after `silence_s` seconds without a heartbeat."""
 
-    def __init__(self) -> None:
+    def __init__(self, silence_s: float) -> None:
+        self._silence_ms = silence_s * 1000
         self._engines: dict[tuple[EngineId, Incarnation], Engine] = {}
 
     def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:  # noqa: ARG002 the core's signature
@@ -48,7 +46,7 @@ class EngineRotation:
     def tick(self, now_ms: float) -> Iterable[Out]:
         """Forget the engines that fell silent."""
         for key, engine in list(self._engines.items()):
-            if now_ms - engine.heard_at_ms > SILENCE_MS:
+            if now_ms - engine.heard_at_ms > self._silence_ms:
                 del self._engines[key]
         return ()
 

@@ -1,9 +1,11 @@
 """Errors that are not a call's own, in the OpenAI shape: refused requests, unknown paths, wrong methods, our faults."""
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
+import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -11,6 +13,9 @@ from starlette.responses import Response
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.openai import InvalidRequestError
 from autellix.services.gateway import answers
+from autellix.services.runner import error_facts
+
+log = structlog.get_logger()
 
 ERRORS: Final = (InvalidRequestError, HTTPException, ClientDisconnect, Exception)
 """What `on_error` answers; starlette raises the last kind on, into the log."""
@@ -30,9 +35,9 @@ async def on_error(request: Request, error: Exception) -> Response:
     headers = {"X-Request-Id": known} if known else {}
     match error:
         case InvalidRequestError():
-            return answers.error(error.status, error.body, headers)
+            return _refuse(request, error.status, error.body, headers)
         case HTTPException():
-            return answers.error(error.status_code, _refused(request, error), {**headers, **(error.headers or {})})
+            return _refuse(request, error.status_code, _refused(error), {**headers, **(error.headers or {})})
         case ClientDisconnect():  # it left while it sent its body, and hears nothing any more
             return Response(status_code=HTTPStatus.BAD_REQUEST)
         case _:

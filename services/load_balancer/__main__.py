@@ -22,7 +22,7 @@ LISTENS = (
 
 def main() -> None:
     """Run the load balancer until told to stop."""
-    settings = from_command_line()
+    settings = from_command_line("load-balancer")
     core = LoadBalancer(settings.load_balancer, random.SystemRandom())
     run_process("load-balancer", settings.nats.url, settings.log.level, lambda bus: CoreRunner(bus, core, LISTENS))
 

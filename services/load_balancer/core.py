@@ -7,14 +7,16 @@ Rules:
   never negative. What an engine reports beyond that set (calls routed before this balancer started) is added.
 * An engine that drains, is silent, or restarted under a new incarnation is no candidate with its old calls: those that
   it took with it end in a failure that says whether a retry is safe.
+* A call that its engine must have had long ago and does not have any more is over: its end was lost on the bus.
 * Each balancer judges silence by itself, and not by time in which it was held up itself.
-* A call that arrives twice is routed once.
+* A call that arrives twice is routed once, and one that has ended not at all.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody, Message
@@ -42,8 +44,19 @@ from autellix.services.core import Chance, Out, Reply, announce, answer
 from autellix.services.load_balancer.choices import RULES, Candidate, Choice
 
 SILENT = "silent"
+ENDED_REMEMBERED = 20_000
+"""Ended calls, the oldest go first."""
+LATE_MS = 10_000.0
+"""Within this time a routed call is on its engine, and its end is heard."""
 HOMES_REMEMBERED = 20_000
 """Homes chosen here, the oldest go first: the process table knows them by then."""
+
+
+class Sent(NamedTuple):
+    """A call that was routed, and when, by this balancer's clock."""
+
+    admitted: AdmittedCall
+    at_ms: float
 
 
 @dataclass
@@ -52,7 +65,7 @@ class Engine:
 
     load: EngineLoad
     heard_at_ms: float
-    calls: dict[CallId, AdmittedCall] = field(default_factory=dict)
+    calls: dict[CallId, Sent] = field(default_factory=dict)
     """Routed by this balancer and not ended."""
     foreign: int = 0
     """Calls that it reports beyond those."""
@@ -72,6 +85,7 @@ class LoadBalancer:
         self._choose = RULES[settings.policy](settings.short_prompt_tokens)
         self._engines: dict[EngineId, Engine] = {}
         self._engine_of: dict[CallId, EngineId] = {}
+        self._ended: OrderedDict[CallId, None] = OrderedDict()
         self._homes: OrderedDict[ProgramId, EngineId] = OrderedDict()
         self._ticked_at_ms = inf
 
@@ -110,7 +124,7 @@ class LoadBalancer:
 
     def _route(self, admitted: AdmittedCall, now_ms: float) -> list[Out]:
         call = admitted.call
-        if call.call_id in self._engine_of:
+        if call.call_id in self._engine_of or call.call_id in self._ended:
             return []
         serving = {eid: e for eid, e in self._engines.items() if call.model in e.load.models}
         if not serving:
@@ -127,7 +141,7 @@ class LoadBalancer:
 
     def _send(self, admitted: AdmittedCall, choice: Choice, now_ms: float) -> list[Out]:
         call, engine = admitted.call, self._engines[choice.engine_id]
-        engine.calls[call.call_id] = admitted
+        engine.calls[call.call_id] = Sent(admitted, now_ms)
         self._engine_of[call.call_id] = choice.engine_id
         if choice.becomes_home:
             self._homes[call.program_id] = choice.engine_id
@@ -158,6 +172,9 @@ class LoadBalancer:
         return refuse(admitted, 404, text, "model_not_found", now_ms)
 
     def _call_ended(self, call_id: CallId) -> None:
+        self._ended[call_id] = None
+        if len(self._ended) > ENDED_REMEMBERED:
+            self._ended.popitem(last=False)
         engine_id = self._engine_of.pop(call_id, None)
         engine = self._engines.get(engine_id) if engine_id else None
         if engine:
@@ -190,7 +207,21 @@ class LoadBalancer:
         outs = self._restarted(load.engine_id, load.incarnation, now_ms)
         engine = self._engines.setdefault(load.engine_id, Engine(load, now_ms))
         engine.load, engine.heard_at_ms = load, now_ms
+        outs += self._end_forgotten(engine, now_ms)
         engine.foreign = max(0, load.calls - len(engine.calls))
+        return outs
+
+    def _end_forgotten(self, engine: Engine, now_ms: float) -> list[Out]:
+        """End the calls older than all that the engine has: what it said of their end did not reach everybody."""
+        oldest_at_ms = engine.load.oldest_call_at_ms if engine.load.calls else inf
+        if oldest_at_ms is None:  # it does not say
+            return []
+        old = [sent.admitted for sent in engine.calls.values() if sent.at_ms < now_ms - LATE_MS]
+        outs: list[Out] = []
+        for admitted in (each for each in old if each.call.arrival_at_ms < oldest_at_ms):
+            self._call_ended(admitted.call.call_id)
+            text = "The end of this call was lost on the bus."
+            outs += refuse(admitted, 503, text, "end_lost", now_ms, engine_id=engine.load.engine_id, retry_after_s=1.0)
         return outs
 
     def _is_stale(self, heard: EngineUp | EngineLoad) -> bool:
@@ -214,7 +245,7 @@ class LoadBalancer:
     def _drop(self, engine_id: EngineId, reason: str, now_ms: float) -> list[Out]:
         engine = self._engines.pop(engine_id)
         outs: list[Out] = []
-        for call_id, admitted in engine.calls.items():
+        for call_id, (admitted, _) in engine.calls.items():
             self._engine_of.pop(call_id, None)
             text = f"The engine that ran this call is gone ({reason}); part of it may have run."
             outs.extend(refuse(admitted, 503, text, "engine_lost", now_ms, engine_id=engine_id, retry_after_s=1.0))

@@ -1,14 +1,22 @@
 """`python -m autellix.services.metrics`."""
 
+from contextlib import AbstractAsyncContextManager
+
+from autellix.services.bus import Bus
 from autellix.services.command_line import from_command_line
 from autellix.services.metrics.app import metrics
 from autellix.services.runner import run_process
+from autellix.services.web import WebServer
 
 
 def main() -> None:
     """Run the metrics service until told to stop."""
-    settings = from_command_line()
-    run_process("metrics", settings.nats.url, settings.log.level, lambda bus: metrics(bus, settings.metrics))
+    settings = from_command_line("metrics")
+
+    def application(bus: Bus) -> AbstractAsyncContextManager[WebServer]:
+        return metrics(bus, settings.metrics, silence_s=settings.load_balancer.engine_silence_s)
+
+    run_process("metrics", settings.nats.url, settings.log.level, application)
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ LISTENS = (Listen(subjects.EVENTS, EVENTS),)
 
 
 @asynccontextmanager
-async def metrics(bus: Bus, settings: MetricsSettings) -> AsyncIterator[WebServer]:
+async def metrics(bus: Bus, settings: MetricsSettings, *, silence_s: float) -> AsyncIterator[WebServer]:
     """Count events and serve the numbers for as long as the context lasts."""
-    core = MetricsCore()
+    core = MetricsCore(silence_s)
     app = application(core, lambda: None if bus.connected else "the message bus cannot be reached")
     async with CoreRunner(bus, core, LISTENS), WebServer(app, settings) as server:
         yield server

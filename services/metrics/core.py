@@ -35,8 +35,6 @@ PROGRAM_S: Final = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 
 CALL_AGE_MAX_MS: Final = 3_600_000.0
 PROGRAM_AGE_MAX_MS: Final = 48 * 3_600_000.0
 LIVE_MAX: Final = 200_000
-SILENCE_MS: Final = 5_000.0
-"""Without a report for this long an engine is not up."""
 FORGET_MS: Final = 600_000.0
 """Without a report for this long an engine is not shown any more."""
 NO_ENGINE: Final = "none"
@@ -52,9 +50,10 @@ class EngineReport:
 
 
 class MetricsCore:
-    """The numbers, as its public fields."""
+    """The numbers, as its public fields; after `silence_s` seconds without a report an engine is not up."""
 
-    def __init__(self) -> None:
+    def __init__(self, silence_s: float) -> None:
+        self._silence_ms = silence_s * 1000
         self.programs_started = 0
         self.programs_ended = 0
         self.programs_expired = 0
@@ -106,7 +105,7 @@ class MetricsCore:
 
     def engines_up(self, now_ms: float) -> int:
         """Return how many engines have reported lately."""
-        return sum(now_ms - report.heard_at_ms <= SILENCE_MS for report in self.engines.values())
+        return sum(now_ms - report.heard_at_ms <= self._silence_ms for report in self.engines.values())
 
     def _program_ended(self, event: ProgramEnded | ProgramExpired) -> None:
         started_at_ms = self.programs_live.end(event.program_id)

@@ -25,7 +25,7 @@ LISTENS = (
 
 def main() -> None:
     """Run the process table until told to stop."""
-    settings = from_command_line()
+    settings = from_command_line("process-table")
     table = settings.process_table
 
     @asynccontextmanager

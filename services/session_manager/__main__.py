@@ -5,7 +5,7 @@ import secrets
 import msgspec
 
 from autellix.schemas import subjects
-from autellix.schemas.codec import CALL_ENDS, Decoder
+from autellix.schemas.codec import CALL_ENDS, CALL_EVENTS, Decoder
 from autellix.schemas.messages import CancelCalls, EndSession, StartSession, SubmitCall, TouchSession
 from autellix.services.bus import Bus
 from autellix.services.command_line import from_command_line
@@ -17,6 +17,7 @@ GROUP = "session-manager"
 
 LISTENS = (
     *(Listen(subject, CALL_ENDS) for subject in subjects.CALL_ENDS),
+    Listen(subjects.CALL_ROUTED_EVENT, CALL_EVENTS),
     Listen(subjects.SESSIONS_START, Decoder(StartSession), GROUP, answered=True),
     Listen(subjects.SESSIONS_TOUCH, Decoder(TouchSession), GROUP, answered=True),
     Listen(subjects.SESSIONS_END, Decoder(EndSession), GROUP, answered=True),
@@ -32,7 +33,7 @@ def carried(settings: SessionManagerSettings, max_payload: int) -> SessionManage
 
 def main() -> None:
     """Run the session manager until told to stop."""
-    settings = from_command_line()
+    settings = from_command_line("session-manager")
     secret = (settings.session_manager.secret or secrets.token_hex(32)).encode()[:64]
 
     def application(bus: Bus) -> CoreRunner:

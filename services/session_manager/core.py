@@ -8,6 +8,7 @@ Rules:
 * A program with a live call never expires. An idle one expires after its time to live.
 * A call is validated here, before anything else learns of it. A refused call leaves no trace.
 * A call without a thread gets one that has no live call: `main` first, so that a sequential program is one thread.
+* A call that no engine was chosen for in time is lost, and ends in a failure.
 * To cancel a program's calls is to cancel each that is live now; the program goes on, and a named one may come again.
 """
 
@@ -27,6 +28,7 @@ from autellix.schemas.messages import (
     CallCancelled,
     CallFailed,
     CallFinished,
+    CallRouted,
     CallSubmitted,
     CancelAccepted,
     CancelCalls,
@@ -46,6 +48,7 @@ from autellix.schemas.messages import (
 from autellix.schemas.openai import InvalidRequestError, check, invalid
 from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Out, Reply, announce, answer
+from autellix.services.session_manager.unrouted import Unrouted
 
 NAME_MAX = 256
 PARENTS_MAX = 1024
@@ -78,9 +81,10 @@ class SessionManager:
         self._sessions: dict[ProgramId, Session] = {}
         self._expiry: list[tuple[float, int, Session]] = []
         self._numbers = itertools.count()
+        self._unrouted = Unrouted()
 
     def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
-        """Take in a request or the end of a call."""
+        """Take in a request, or what became of a call."""
         try:
             match message:
                 case SubmitCall():
@@ -93,6 +97,8 @@ class SessionManager:
                     return self._end(message, now_ms, reply)
                 case CancelCalls():
                     return self._cancel(message, reply)
+                case CallRouted():
+                    self._unrouted.settle(message.call_id)
                 case CallFinished() | CallFailed() | CallCancelled():
                     return self._call_ended(message, now_ms)
         except InvalidRequestError as error:
@@ -103,8 +109,8 @@ class SessionManager:
         return ()
 
     def tick(self, now_ms: float) -> Iterable[Out]:
-        """Expire the programs that were idle for too long."""
-        outs = []
+        """End the calls that were lost, and expire the programs that were idle for too long."""
+        outs = self._unrouted.tick(now_ms)
         while self._expiry and self._expiry[0][0] <= now_ms:
             _, _, session = heapq.heappop(self._expiry)
             if not self._is_live(session):
@@ -184,6 +190,7 @@ class SessionManager:
             deadline_at_ms=None if request.deadline_ms is None else now_ms + request.deadline_ms,
         )
         session.live[call.call_id] = call.thread_id
+        self._unrouted.add(call)
         session.expires_at_ms = now_ms + session.ttl_ms
         return [
             *outs,
@@ -233,6 +240,7 @@ class SessionManager:
         return session
 
     def _call_ended(self, event: CallFinished | CallFailed | CallCancelled, now_ms: float) -> list[Out]:
+        self._unrouted.settle(event.call_id)
         session = self._sessions.get(event.program_id)
         if session is None or session.live.pop(event.call_id, None) is None:
             return []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import nats
 import pytest
+import uvloop
 
 from autellix.services.nats_bus import NatsBus, connect
 
@@ -108,6 +109,22 @@ async def test_leaving_while_the_server_is_away(server: OwnServer, inbox: Inbox)
         await bus.close()
 
     assert not bus.connected
+
+
+def test_leaving_with_words_unsent(server: OwnServer) -> None:
+    """On the loop that services run on, a service with something left to send stops during an outage too."""
+
+    async def leave() -> bool:
+        server.start()
+        bus = await connect(server.url, name="test")
+        server.kill()
+        await until_connected(bus, wanted=False)
+        await bus.publish("s", b"last words")
+        await bus.close()
+        return bus.connected
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert not runner.run(leave())
 
 
 async def test_kept_events(shared: NatsBus, nats_url: str) -> None:

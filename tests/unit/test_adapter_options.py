@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autellix.engine.executor import EngineCall
+from autellix.engine.executor import EngineCall, Started
 from autellix.engine.vllm_adapter.options import SchedulerOptions, from_config, from_xargs, to_config, to_xargs
-from autellix.engine.vllm_adapter.reports import Busy, Ended, ReportReceiver, ReportSender, Started
+from autellix.engine.vllm_adapter.reports import Busy, Ended, ReportReceiver, ReportSender
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
 

@@ -63,6 +63,27 @@ async def test_refusal(stream: bool) -> None:  # noqa: FBT001 - a parameter of t
     )
 
 
+@pytest.mark.parametrize(
+    ("blamed", "param", "code"),
+    [
+        ("body.stop.list[str].0", "stop", None),
+        ("body.messages.0.role", "messages", None),
+        ("body.0.Function.name", "body.0.Function.name", None),
+        ("logit_bias", "logit_bias", None),
+        ("input_tokens", "input_tokens", "context_length_exceeded"),
+        ("input_text", "input_text", "context_length_exceeded"),
+        (None, None, None),
+    ],
+)
+async def test_what_is_to_blame(blamed: str | None, param: str | None, code: str | None) -> None:
+    """What vLLM blames is named as OpenAI names it: the request's field, and the code that clients go by."""
+    body = json.dumps({"error": {"message": "", "type": "", "param": blamed, "code": 400}})
+    (found,) = await collected(400, [body.encode()], stream=False)
+
+    assert isinstance(found, Refusal)
+    assert (found.error.param, found.error.code) == (param, code)
+
+
 @pytest.mark.parametrize("body", [b"", b"Internal Server Error", b"[]", b'{"error": null}', b'{"error": "no"}', b"{}"])
 async def test_refusal_without_a_reason(body: bytes) -> None:
     """An error that says nothing becomes a plain server error with its status."""

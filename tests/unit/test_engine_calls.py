@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from autellix.engine.executor import Preempted, Resumed, Started
 from autellix.engine.policy import policy_named
 from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.queues import CallQueues
-from autellix.engine.vllm_adapter.reports import Ended, ReportReceiver, ReportSender, Started
+from autellix.engine.vllm_adapter.reports import Ended, ReportReceiver, ReportSender
 from autellix.schemas.ids import CallId
 
 if TYPE_CHECKING:
@@ -89,6 +90,18 @@ def test_life_of_a_call(calls: EngineCalls, receiver: ReportReceiver, request_of
             output_tokens=2,
         ),
     ]
+
+
+def test_turns_of_a_displaced_call(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+    """A call that is displaced and runs again says both, and each step that it runs on says nothing."""
+    request = request_of("r1", "call-1")
+    calls.add(request, 0.0)
+    calls.started([request], 5.0)
+    calls.started([request], 6.0)
+    calls.preempted(request, 7.0)
+    calls.started([request], 9.0)
+
+    assert receiver.receive() == [Started(CALL, 5.0), Preempted(CALL), Resumed(CALL)]
 
 
 def test_requests_of_one_call(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:

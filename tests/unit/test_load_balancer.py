@@ -10,6 +10,7 @@ import pytest
 from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import AdmittedCall, CallRouted, EngineList, ListEngines, ProgramEnded, ProgramFacts
 from autellix.services.core import Reply
+from autellix.services.load_balancer.core import Sent
 
 if TYPE_CHECKING:
     from tests.unit.conftest import World
@@ -77,11 +78,12 @@ def test_calls_of_another_balancer_count(world: World) -> None:
 
 
 def test_call_twice(world: World) -> None:
-    """A call that is delivered twice goes to one engine, once."""
+    """A call that is delivered twice goes to one engine, once, also when the copy comes after its end."""
     routed = world.route()
 
     assert world.admit(call_id=routed.call.call_id) == []
     world.finish(routed)
+    assert world.admit(call_id=routed.call.call_id) == []
     assert world.used() == {"e0": 0, "e1": 0}
 
 
@@ -89,7 +91,9 @@ def test_home_rule(world: World) -> None:
     """A long prompt goes home; without a home, to the least used, which becomes home (Algorithm 2)."""
     first = world.route("p", LONG)
     busy = world.balancer._engines[first.engine_id].calls
-    busy |= {CallId(f"x{number}"): AdmittedCall(call=first.call, program=ProgramFacts()) for number in range(20)}
+    busy |= {
+        CallId(f"x{number}"): Sent(AdmittedCall(call=first.call, program=ProgramFacts()), 0.0) for number in range(20)
+    }
     again = world.route("p", LONG)
     short = world.route("p", 2048)
     just_long = world.route("p", 2049)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autellix.schemas.messages import CallFailed, EngineDown, Failed, RoutedCall
+from autellix.services.load_balancer.core import LATE_MS
 
 if TYPE_CHECKING:
     from autellix.services.core import Out
@@ -202,3 +204,29 @@ def test_no_count_drifts(make_world: type[World], story: list[tuple[str, int, st
     assert len(failed) == len(set(failed))
     assert sum(len(engine.calls) for engine in world.balancer._engines.values()) == 0
     assert world.balancer._engine_of == {}
+
+
+def test_lost_ends(world: World) -> None:
+    """Calls that their engine has no more, long after they came, are over: no load, and each ends in a failure."""
+    world.down("e1")
+    forgotten, early, late = world.route(), world.route(), world.route()
+    world.now_ms = LATE_MS + 1
+    fresh = world.route()
+    world.finish(late)
+    oldest_at_ms = fresh.call.arrival_at_ms
+    outs = world.load("e0", calls=1, oldest_call_at_ms=oldest_at_ms)
+    failed = [out.message.call_id for out in outs if isinstance(out.message, CallFailed)]
+
+    assert failed == [forgotten.call.call_id, early.call.call_id]
+    assert world.used() == {"e0": 1}
+
+
+@pytest.mark.parametrize("load", [{"calls": 0}, {"calls": 1, "oldest_call_at_ms": 0.0}, {"calls": 1}])
+def test_calls_that_may_be_on_their_way(world: World, load: dict[str, Any]) -> None:
+    """A call is not over because a heartbeat does not know of it yet, or as long as the engine has one as old."""
+    world.down("e1")
+    world.route()
+    world.now_ms = 2 * LATE_MS if load["calls"] else LATE_MS
+
+    assert world.load("e0", **load) == []
+    assert world.used() == {"e0": 1}

@@ -105,7 +105,7 @@ def test_bad_field(api: str, body: dict[str, Any], name: str, value: Any) -> Non
 
 @pytest.mark.parametrize(
     "messages",
-    [[], "x", 123, None, {}, [None], [{}], ["x"], [[]], [{"role": ""}], [{"role": 7}], [{"role": "u" * 65}],
+    [[], "x", 123, None, {}, [None], [{}], ["x"], [[]], [{"role": ""}], [{"role": 7}], [{"role": "zzz"}],
      [{"role": "user", "content": 7}], [{"role": "user", "content": {"text": "x"}}], [*MESSAGES, None]],
 )  # fmt: skip
 def test_bad_messages(messages: Any) -> None:

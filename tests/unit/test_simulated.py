@@ -69,7 +69,7 @@ async def test_number_of_words(engine: SimulatedExecutor, fields: dict[str, Any]
 async def test_abort(engine: SimulatedExecutor) -> None:
     """A call that is closed early is counted up to there and runs no more."""
     started: list[CallId] = []
-    engine.on_started = lambda call_id, _wait_ms: started.append(call_id)
+    engine.on_turn = lambda turn: started.append(turn.call_id)
     async with aclosing(engine.run(call(stream=True))) as run:
         await anext(run)
         await anext(run)

@@ -9,10 +9,23 @@ from typing import Any
 
 import pytest
 
-from autellix.engine.executor import Account, Answer, EngineCall, EngineGoneError, EngineInfo, Load, Output, Refusal
+from autellix.engine.executor import (
+    Account,
+    Answer,
+    EngineCall,
+    EngineGoneError,
+    EngineInfo,
+    Load,
+    Output,
+    Preempted,
+    Refusal,
+    Resumed,
+    Started,
+    Turn,
+)
 from autellix.engine.vllm_adapter import executor as module
 from autellix.engine.vllm_adapter.executor import VllmExecutor
-from autellix.engine.vllm_adapter.reports import Busy, Ended, ReportReceiver, ReportSender, Started
+from autellix.engine.vllm_adapter.reports import Busy, Ended, ReportReceiver, ReportSender
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
 
@@ -126,15 +139,17 @@ async def test_facts_cannot_be_forged(executor: VllmExecutor, engine: Engine) ->
     assert "autellix_new" not in engine.request["vllm_xargs"]
 
 
-async def test_started_and_busy(executor: VllmExecutor, engine: Engine) -> None:
-    """The worker is told of a call's first step, and how busy the engine last said it was."""
-    started: list[tuple[str, float]] = []
-    executor.on_started = lambda call_id, wait_ms: started.append((call_id, wait_ms))
-    engine.scheduler.send(Started(CALL, 2.5))
+async def test_turns_and_busy(executor: VllmExecutor, engine: Engine) -> None:
+    """The worker is told each turn of a call, and how busy the engine last said it was."""
+    turns: list[Turn] = [Started(CALL, 2.5), Preempted(CALL), Resumed(CALL)]
+    told: list[Turn] = []
+    executor.on_turn = told.append
+    for turn in turns:
+        engine.scheduler.send(turn)
     engine.scheduler.send(Busy(running=1, waiting=2, kv_usage=0.5, steps=3))
 
     assert executor.load() == Load(1, 2, 0.5, 3)
-    assert started == [("call-1", 2.5)]
+    assert told == turns
 
 
 async def test_dead_engine(executor: VllmExecutor, engine: Engine) -> None:

@@ -13,7 +13,7 @@ from autellix.engine.executor import (
     EngineGoneError,
     EngineInfo,
     Load,
-    OnStarted,
+    OnTurn,
     Output,
     Piece,
     Refusal,
@@ -36,7 +36,7 @@ class PlayedEngine:
 
     def __init__(self, *script: Output | BaseException | None) -> None:
         self.info = EngineInfo(("m",), "atlas", 1, 0, 100)
-        self.on_started: OnStarted = lambda _call_id, _wait_ms: None
+        self.on_turn: OnTurn = lambda _turn: None
         self.script = script
         self.began = asyncio.Event()
         self.silent = asyncio.Event()

@@ -1,0 +1,84 @@
+"""What the session manager does about calls that are lost between it and the load balancer."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from autellix.schemas import subjects
+from autellix.schemas.ids import CallId, EngineId
+from autellix.schemas.messages import (
+    Call,
+    CallEvent,
+    CallFailed,
+    CallFinished,
+    CallRouted,
+    CancelCalls,
+    Failed,
+    ProgramEnded,
+    SubmitCall,
+    SubmittedCall,
+)
+from autellix.services.config import SessionManagerSettings
+from autellix.services.core import Reply
+from autellix.services.session_manager.core import SessionManager
+from autellix.services.session_manager.unrouted import PATIENCE_TICKS
+
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+INBOX = Reply("_INBOX.1")
+
+
+@pytest.fixture
+def sessions() -> SessionManager:
+    """Return a session manager that numbers its ids."""
+    numbers = itertools.count(1)
+    return SessionManager(SessionManagerSettings(), new_id=lambda: f"id{next(numbers)}", secret=b"key")
+
+
+def submit(sessions: SessionManager) -> Call:
+    """Submit a call and return it as it goes on."""
+    outs = sessions.handle(SubmitCall(body=BODY), 0.0, INBOX)
+    (call,) = [out.message.call for out in outs if isinstance(out.message, SubmittedCall)]
+    return call
+
+
+def about(call: Call, event: type[CallEvent], **fields: Any) -> Any:
+    """Return an event of a call."""
+    return event(call_id=call.call_id, program_id=call.program_id, thread_id=call.thread_id, at_ms=1.0, **fields)
+
+
+def wait(sessions: SessionManager, ticks: int = PATIENCE_TICKS) -> list[tuple[str, Any]]:
+    """Let time pass and return the subjects and messages of what is published."""
+    return [(out.subject, out.message) for _ in range(ticks) for out in sessions.tick(1.0)]
+
+
+def test_lost_call_ends(sessions: SessionManager) -> None:
+    """A call that nobody routes is cancelled, failed for all to hear, and then answered: once, and not too early."""
+    call = submit(sessions)
+    early = wait(sessions, PATIENCE_TICKS - 1)
+    (cancel_subject, order), (_, event), (inbox, frame) = wait(sessions, 1)
+    later = wait(sessions)
+
+    assert early == later == []
+    assert [type(message) for message in (order, event, frame)] == [CancelCalls, CallFailed, Failed]
+    assert (cancel_subject, order.call_id) == (subjects.CALL_CANCEL, call.call_id)
+    assert (inbox, frame.status, frame.error.code) == (INBOX.subject, 503, "not_routed")
+
+
+def test_lost_call_lets_its_program_end(sessions: SessionManager) -> None:
+    """The failure of a lost call is an end like any other: the program it made ends with it."""
+    submit(sessions)
+    _, (_, failed), _ = wait(sessions)
+
+    assert [type(out.message) for out in sessions.handle(failed, 2.0)] == [ProgramEnded]
+
+
+@pytest.mark.parametrize("how", ["routed", "finished"])
+def test_news_of_a_call(sessions: SessionManager, how: str) -> None:
+    """A call that was routed, or has ended, is not lost however long it runs; another one is."""
+    call, other = submit(sessions), submit(sessions)
+    routed = about(call, CallRouted, engine_id=EngineId("e0"), reason="")
+    sessions.handle(routed if how == "routed" else about(call, CallFinished, arrival_at_ms=0.0), 1.0)
+    ended: list[CallId] = [message.call_id for _, message in wait(sessions) if isinstance(message, CallFailed)]
+
+    assert ended == [other.call_id]
