@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from typing import TYPE_CHECKING, Any
 
 import nats
 import structlog
+from nats.aio.client import Client
 from nats.errors import (
     BadSubjectError,
     ConnectionClosedError,
@@ -20,13 +23,14 @@ from nats.micro import add_service
 from autellix.services.bus import BusDownError, Delivery, Handler, PayloadTooLargeError, Subscription
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription as NatsClientSubscription
 
 log = structlog.get_logger()
 
 RECONNECT_WAIT_S = 0.5
+UNREACHABLE_EVERY_S = 10.0
+"""How often an outage is logged while it lasts."""
 
 
 class NatsSubscription:
@@ -123,24 +127,43 @@ class NatsBus:
                 await self._client.close()
 
 
+class ConnectionReport:
+    """Tells the log how a connection fares; while the server is away, not at every attempt."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._told_at_s = -math.inf
+
+    async def error(self, error: Exception) -> None:
+        """Log an error; of those that only say that the server is away one each `UNREACHABLE_EVERY_S`."""
+        if self._client.is_connected:
+            log.warning("nats error", error=repr(error))
+        elif time.monotonic() - self._told_at_s >= UNREACHABLE_EVERY_S:
+            self._told_at_s = time.monotonic()
+            log.warning("nats unreachable", error=repr(error))
+
+    async def disconnected(self) -> None:
+        """Log that the server is away, unless it is we who leave."""
+        if not self._client.is_closed:
+            log.warning("nats disconnected")
+
+    async def reconnected(self) -> None:
+        """Log the end of an outage; the next one is told at once."""
+        self._told_at_s = -math.inf
+        log.info("nats reconnected")
+
+
 async def connect(url: str, *, name: str) -> NatsBus:
     """Return a connection to the server at `url`, waiting for it as long as it takes."""
 
-    async def on_error(error: Exception) -> None:
-        log.warning("nats", error=repr(error)[:500])
-
-    async def on_disconnect() -> None:
-        log.warning("nats disconnected")
-
-    async def on_reconnect() -> None:
-        log.info("nats reconnected")
-
-    client = await nats.connect(
+    client = Client()
+    report = ConnectionReport(client)
+    await client.connect(
         url,
         name=name,
-        error_cb=on_error,
-        disconnected_cb=on_disconnect,
-        reconnected_cb=on_reconnect,
+        error_cb=report.error,
+        disconnected_cb=report.disconnected,
+        reconnected_cb=report.reconnected,
         max_reconnect_attempts=-1,
         reconnect_time_wait=RECONNECT_WAIT_S,
         drain_timeout=10,

@@ -7,6 +7,7 @@ ready, work until SIGTERM, drain, leave.
 import asyncio
 import itertools
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -129,20 +130,24 @@ class CoreRunner:
             await self.refuse(reply, 400, str(error), "invalid_request_error")
             return
         try:
-            await self.publish(self._core.handle(message, self._now_ms(), reply))
+            with structlog.contextvars.bound_contextvars(**ids_of(message)):
+                await self.publish(self._core.handle(message, self._now_ms(), reply))
         except Exception as error:
             log.exception("message failed", subject=delivery.subject, **ids_of(message))
             await self.refuse(reply, 500, f"internal error: {type(error).__name__}", "server_error")
 
     async def refuse(self, reply: Reply | None, status: int, text: str, kind: str) -> None:
-        """Answer a request that could not be handled."""
+        """Answer a request that could not be handled; why is logged already."""
         if reply:
             failed = Failed(status=status, error=ErrorBody(message=text[:1000], type=kind))
-            await self.publish([Out(reply.subject, failed, reply.as_json)])
+            await publish(self._bus, Out(reply.subject, failed, reply.as_json))
 
     async def publish(self, outs: Iterable[Out]) -> None:
-        """Publish what a core decided, in order."""
+        """Publish what a core decided, in order, and log what it refused."""
         for out in outs:
+            if isinstance(out.message, Failed):
+                refused = out.message
+                log.warning("refused", status=refused.status, **error_facts(refused.error), **ids_of(refused))
             await publish(self._bus, out)
 
     async def _tick_forever(self) -> None:
@@ -182,6 +187,16 @@ def ids_of(message: Any) -> dict[str, str]:
     names = ("program_id", "call_id", "engine_id")
     found = {name: getattr(source, name, None) or getattr(message, name, None) for name in names}
     return {name: value for name, value in found.items() if value}
+
+
+def error_facts(error: ErrorBody) -> dict[str, str]:
+    """Return what an error says, to be bound to a log line."""
+    facts = {"error": error.message, "code": error.code, "param": error.param}
+    return {name: value for name, value in facts.items() if value}
+
+
+class StartError(Exception):
+    """A service cannot do its work as it is set up; the text says why."""
 
 
 Application = Callable[[NatsBus], AbstractAsyncContextManager[Any]]
@@ -241,7 +256,14 @@ async def _serve(name: str, nats_url: str, application: Application, ready: asyn
 
 
 def run_process(name: str, nats_url: str, log_level: str, application: Application) -> None:
-    """Run a service process and return when it has drained."""
+    """Run a service process and return when it has drained; one that fails is one log line and status 1."""
     logs.setup(name, log_level)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(live(name, nats_url, application))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(live(name, nats_url, application))
+    except (StartError, OSError) as error:  # the text says it all
+        log.error("cannot start", error=str(error))  # noqa: TRY400
+        sys.exit(1)
+    except Exception as error:
+        log.exception("failed", error=repr(error))
+        sys.exit(1)

@@ -4,7 +4,10 @@ from autellix.schemas.messages import ProgramFacts
 
 
 class Plas:
-    """A call enters at the sum of the service times of its program's completed calls."""
+    """A call enters at the sum of the service times of its program's completed calls; a live one counts once it ends.
+
+    The process table keeps that sum (`accounting.fold`) and stamps it on each call that arrives.
+    """
 
     one_queue = False
 

@@ -6,6 +6,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import structlog
+
 from autellix.services.bus import Bus
 from autellix.services.command_line import from_command_line
 from autellix.services.engine_worker.engines import executor_for
@@ -16,6 +18,7 @@ from autellix.services.runner import run_process
 def main() -> None:
     """Run an engine worker until told to stop; end with status 1 when its engine died."""
     settings = from_command_line("engine-worker")
+    structlog.contextvars.bind_contextvars(engine_id=settings.engine_worker.engine_id)
     died = []
 
     def on_gone() -> None:

@@ -7,16 +7,21 @@ from contextlib import asynccontextmanager
 from autellix.engine.executor import EngineInfo, Executor
 from autellix.engine.simulated import SimulatedExecutor
 from autellix.services.config import EngineWorkerSettings
+from autellix.services.runner import StartError
 
 
 @asynccontextmanager
 async def executor_for(settings: EngineWorkerSettings) -> AsyncIterator[Executor]:
-    """Yield the engine, up and warm; leaving shuts it down."""
+    """Yield the engine, up and warm; leaving shuts it down.
+
+    Raises:
+        StartError: when its model cannot be prepared.
+    """
     if settings.backend == "simulated":
         yield SimulatedExecutor(_simulated_info(settings))
         return
     # Imports torch: only where an engine runs.
-    from autellix.engine.vllm_adapter.models import resolve
+    from autellix.engine.vllm_adapter.models import ModelError, resolve
     from autellix.engine.vllm_adapter.options import SchedulerOptions
     from autellix.engine.vllm_adapter.start import platform_arguments, vllm_executor
 
@@ -27,7 +32,10 @@ async def executor_for(settings: EngineWorkerSettings) -> AsyncIterator[Executor
         beta=settings.beta,
         policy_interval_steps=settings.policy_interval_steps,
     )
-    model = await asyncio.to_thread(resolve, settings.model)
+    try:
+        model = await asyncio.to_thread(resolve, settings.model)
+    except ModelError as error:
+        raise StartError(str(error)) from error
     arguments = [*platform_arguments(settings.kv_cache_gib), *vllm_arguments(settings, model)]
     async with vllm_executor(arguments, options) as executor:
         yield executor

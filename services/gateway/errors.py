@@ -37,12 +37,18 @@ async def on_error(request: Request, error: Exception) -> Response:
         case InvalidRequestError():
             return _refuse(request, error.status, error.body, headers)
         case HTTPException():
-            return _refuse(request, error.status_code, _refused(error), {**headers, **(error.headers or {})})
+            return _refuse(request, error.status_code, _refused(request, error), {**headers, **(error.headers or {})})
         case ClientDisconnect():  # it left while it sent its body, and hears nothing any more
             return Response(status_code=HTTPStatus.BAD_REQUEST)
         case _:
             body = ErrorBody(message="Internal error.", type="server_error", code="internal_error")
             return answers.error(HTTPStatus.INTERNAL_SERVER_ERROR, body, headers)
+
+
+def _refuse(request: Request, status: int, body: ErrorBody, headers: Mapping[str, str]) -> Response:
+    """Return the answer to a request that is refused, and log it."""
+    log.warning("refused", method=request.method, path=request.url.path, status=status, **error_facts(body))
+    return answers.error(status, body, headers)
 
 
 def _refused(request: Request, error: HTTPException) -> ErrorBody:
