@@ -119,8 +119,8 @@ async def _all_at_once(console: Console) -> None:
 def _explain(console: Console, programs: ProgramList, timeline: Timeline) -> None:
     """Show for each program where its time went, and when."""
     width = console.width - MARGIN - 1
-    scale = f"one character: {timeline.column_s(width):.2f} s"
-    console.print(f"\nA row is a thread, {scale}. A call {LEGEND}.")
+    console.print(f"\nA row is a thread, and one character {timeline.column_s(width):.2f} s. A call")
+    console.print(LEGEND, soft_wrap=True)
     for program in programs.programs:
         colour = PROGRAMS[program.name][1]
         console.print(Text(f"\n{_account(program, programs.at_ms)}", style=f"bold {colour}"))
@@ -134,7 +134,8 @@ def _account(program: ProgramRecord, now_ms: float) -> str:
     waiting, service = program.waiting_ms / 1000, program.service_ms / 1000
     return (
         f"{program.name}: lived {life:.1f} s, interrupted {interrupted:.1f} s; "
-        f"its {program.calls} calls waited {waiting:.1f} s and were executed {service:.1f} s"
+        f"its {program.calls} calls waited {waiting:.1f} s, were executed {service:.1f} s, "
+        f"displaced {program.preemptions} times"
     )
 
 

@@ -22,10 +22,10 @@ def interrupted_ms(program: ProgramRecord, now_ms: float) -> float:
 
 def programs_table(listed: ProgramList) -> Table:
     """Return one row for each program; it fits a terminal of 80 columns."""
-    table = _table("Programs (in seconds; displ.: times displaced, interr.: interrupted, crit.: critical path)")
+    table = _table("Programs (in seconds; interr.: interrupted, crit.: critical path)")
     for title in ("id", "name", "state"):
         table.add_column(title, overflow="fold")
-    for title in ("calls", "live", "displ.", "service", "waits", "interr.", "crit.", "tokens"):
+    for title in ("calls", "live", "service", "waits", "interr.", "crit.", "tokens"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("engines", overflow="fold")
     for program in listed.programs:
@@ -42,7 +42,6 @@ def _program_row(program: ProgramRecord, now_ms: float) -> list[Text | str]:
         program.state,
         str(program.calls),
         str(program.live_calls),
-        str(program.preemptions),
         *(f"{time / 1000:.2f}" for time in times),
         str(program.prompt_tokens + program.output_tokens),
         ", ".join(program.engines),

@@ -146,7 +146,11 @@ TEXTS: Final = frozenset(
 """The settings that hold any text: a value for one that reads as a number is text all the same."""
 
 
-class ConfigError(ValueError):
+class StartError(Exception):
+    """A service cannot start as it is set up; the text says why."""
+
+
+class ConfigError(StartError, ValueError):
     """The configuration cannot be used; the text says where."""
 
 

@@ -155,7 +155,6 @@ class ConnectionReport:
 
 async def connect(url: str, *, name: str) -> NatsBus:
     """Return a connection to the server at `url`, waiting for it as long as it takes."""
-
     client = Client()
     report = ConnectionReport(client)
     await client.connect(

@@ -24,6 +24,7 @@ from autellix.schemas.codec import Decoder, MalformedMessageError, encode, is_js
 from autellix.schemas.messages import EngineList, Failed, Finished, ProgramList, ProgramRecord
 from autellix.services import logs, notify
 from autellix.services.bus import Bus, BusDownError, Delivery, Handler, Subscription
+from autellix.services.config import StartError
 from autellix.services.core import Core, Out, Reply
 from autellix.services.nats_bus import NatsBus, connect
 
@@ -195,10 +196,6 @@ def error_facts(error: ErrorBody) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-class StartError(Exception):
-    """A service cannot do its work as it is set up; the text says why."""
-
-
 Application = Callable[[NatsBus], AbstractAsyncContextManager[Any]]
 
 
@@ -261,8 +258,8 @@ def run_process(name: str, nats_url: str, log_level: str, application: Applicati
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(live(name, nats_url, application))
-    except (StartError, OSError) as error:  # the text says it all
-        log.error("cannot start", error=str(error))  # noqa: TRY400
+    except StartError as error:
+        log.error("cannot start", error=str(error))  # noqa: TRY400 - the text says it all
         sys.exit(1)
     except Exception as error:
         log.exception("failed", error=repr(error))

@@ -17,13 +17,13 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from autellix.services.config import HttpSettings
+from autellix.services.config import HttpSettings, StartError
 
 KEEP_ALIVE_S = 75
 """Longer than clients keep idle connections, so that none sends a request into a connection just closed."""
 
 
-class ListenError(OSError):
+class ListenError(StartError, OSError):
     """The address cannot be listened on; the text says which and why."""
 
 

@@ -47,7 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     shown = programs if arguments.all else replace(programs, programs=recent(programs.programs))
-    console.print(programs_table(shown), "", engines_table(engines))
+    console.print(programs_table(shown))
+    if hidden := len(programs.programs) - len(shown.programs):
+        console.print(f"{hidden} more ended before; --all shows them.")
+    console.print("", engines_table(engines))
     return 0
 
 

@@ -1,6 +1,6 @@
 """ReAct: the model thinks, chooses a tool, sees what it found, and so on until it answers.
 
-The tools are real: they look into the source files beside this one, which knows the question and so would find itself. The choice of a tool is a structured output, so
+The tools are real: they look into the source files beside this one. The choice of a tool is a structured output, so
 that even a small model chooses what exists; and nothing is offered twice, so that it does not go round in circles.
 """
 
@@ -37,7 +37,7 @@ def search(word: str) -> str:
 
 
 def names() -> list[str]:
-    """Return the names of the files beside this one."""
+    """Return the names of the files beside this one, which contains the question and would find itself."""
     return sorted(file.name for file in FOLDER.glob("[a-z]*.py") if file != Path(__file__))
 
 

@@ -10,10 +10,15 @@ import nats
 PROMPT = "What is the capital of France?"
 
 
+async def give_up(error: Exception) -> None:
+    """End with the first error of the connection, where nats-py would try again."""
+    sys.exit(f"NATS: {error}")
+
+
 async def main(model: str) -> None:
     """Submit a call to `model`."""
     url = os.environ.get("AUTELLIX_NATS_URL", "nats://127.0.0.1:4222")
-    client = await nats.connect(url, allow_reconnect=False)
+    client = await nats.connect(url, error_cb=give_up, allow_reconnect=False)
     inbox = client.new_inbox()
     frames = await client.subscribe(inbox)
     await client.flush()  # the server listens for us before anybody answers

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 
 import msgpack
 import nats
@@ -9,10 +10,15 @@ import nats
 SUBJECT = "autellix.events.call.finished"
 
 
+async def give_up(error: Exception) -> None:
+    """End with the first error of the connection, where nats-py would try again."""
+    sys.exit(f"NATS: {error}")
+
+
 async def main() -> None:
     """Listen until interrupted."""
     url = os.environ.get("AUTELLIX_NATS_URL", "nats://127.0.0.1:4222")
-    client = await nats.connect(url, allow_reconnect=False)
+    client = await nats.connect(url, error_cb=give_up, allow_reconnect=False)
     finished = await client.subscribe(SUBJECT)
     await client.flush()  # from here on nothing is missed
     print(f"listening to {SUBJECT}", flush=True)

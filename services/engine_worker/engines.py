@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 
 from autellix.engine.executor import EngineInfo, Executor
 from autellix.engine.simulated import SimulatedExecutor
-from autellix.services.config import EngineWorkerSettings
-from autellix.services.runner import StartError
+from autellix.services.config import EngineWorkerSettings, StartError
 
 
 @asynccontextmanager
@@ -21,7 +20,8 @@ async def executor_for(settings: EngineWorkerSettings) -> AsyncIterator[Executor
         yield SimulatedExecutor(_simulated_info(settings))
         return
     # Imports torch: only where an engine runs.
-    from autellix.engine.vllm_adapter.models import ModelError, resolve
+    from autellix.engine.vllm_adapter.model_smollm2 import ModelError
+    from autellix.engine.vllm_adapter.models import resolve
     from autellix.engine.vllm_adapter.options import SchedulerOptions
     from autellix.engine.vllm_adapter.start import platform_arguments, vllm_executor
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import nats
 import pytest
 import uvloop
+from structlog.testing import capture_logs
 
-from autellix.services.nats_bus import NatsBus, connect
+from autellix.services.nats_bus import RECONNECT_WAIT_S, NatsBus, connect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -95,6 +96,26 @@ async def test_server_comes_back(server: OwnServer, inbox: Inbox) -> None:
     assert await inbox.data(2) == [b"meanwhile", b"after"]
     assert bus.reconnects == 1
     await bus.close()
+
+
+async def test_outage_is_logged(server: OwnServer, inbox: Inbox) -> None:
+    """An outage is a few lines however long it lasts, and leaving is none."""
+    with capture_logs() as lines:
+        connecting = asyncio.create_task(connect(server.url, name="test"))
+        await asyncio.wait({connecting}, timeout=3 * RECONNECT_WAIT_S)
+        server.start()
+        bus = await connecting
+        late = [line["event"] for line in lines]
+        server.kill()
+        await until_connected(bus, wanted=False)
+        server.start()
+        await until_connected(bus, wanted=True)
+        lost = [line["event"] for line in lines[len(late) :]]
+        await bus.close()
+
+    assert late == ["nats unreachable"]
+    assert lost.count("nats disconnected") == 1
+    assert lines[-1]["event"] == "nats reconnected"
 
 
 async def test_leaving_while_the_server_is_away(server: OwnServer, inbox: Inbox) -> None:

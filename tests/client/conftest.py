@@ -151,8 +151,9 @@ async def pipeline(nats_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 @pytest.fixture(scope="session")
-async def stack() -> AsyncIterator[Stack]:
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
     """Return a whole running stack whose two engines are simulated."""
-    plan = Plan(model="tiny", engines=2, port=0, overrides=("engine_worker.backend=simulated",))
+    simulated = ("engine_worker.backend=simulated",)
+    plan = Plan(model="tiny", engines=2, port=0, overrides=simulated, log_dir=tmp_path_factory.mktemp("logs"))
     async with Stack(plan) as stack:
         yield stack

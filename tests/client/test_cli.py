@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from autellix.client import cli
+from autellix.client.cli import ps
 from autellix.client.plan import SERVICES, service_command
 from autellix.client.stack import Stack
+from autellix.schemas.ids import ProgramId
+from autellix.schemas.table import ProgramRecord
 
 Output = pytest.CaptureFixture[str]
 
@@ -43,6 +46,7 @@ def test_ps_lists_programs_and_engines(stack: Stack, capsys: Output) -> None:
     assert listed["programs"][-1]["program_id"][:6] in shown
     assert {engine["engine_id"] for engine in listed["engines"]} == {"engine-0", "engine-1"}
     assert "engine-1" in shown
+    assert "\n\nEngines" in shown.replace(" ", "")
 
 
 @pytest.mark.parametrize("verb", [["ps"], ["submit", "Hello"]])
@@ -78,6 +82,37 @@ def test_number_must_make_sense(number: str, capsys: Output) -> None:
 
     assert ended.value.code == 2
     assert "at least 1" in capsys.readouterr().err
+
+
+def test_unknown_policy_is_refused(capsys: Output) -> None:
+    """A policy that no engine knows is refused by the command line, with those that there are."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["up", "--policy", "nosuch"])
+
+    assert ended.value.code == 2
+    assert "'nosuch' (choose from 'fcfs', " in capsys.readouterr().err
+
+
+def test_ps_says_what_it_leaves_out(stack: Stack, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that ended too long ago are counted, and --all shows them."""
+    for _ in range(2):
+        cli.main(["submit", "Hello", "--max-tokens", "1", "--nats-url", stack.nats_url])
+    monkeypatch.setattr(ps, "ENDED_SHOWN", 1)
+    capsys.readouterr()
+
+    assert cli.main(["ps", "--nats-url", stack.nats_url]) == 0
+    assert " more ended before; --all shows them." in capsys.readouterr().out
+    assert cli.main(["ps", "--all", "--nats-url", stack.nats_url]) == 0
+    assert "--all" not in capsys.readouterr().out
+
+
+def test_ps_shows_what_runs_and_what_ended_last() -> None:
+    """Of the programs that ended the oldest are left out; those that run are all shown, in the order of the table."""
+    ended = [ProgramRecord(program_id=ProgramId(f"e{n}"), started_at_ms=0, ended_at_ms=n) for n in range(22)]
+    runs = ProgramRecord(program_id=ProgramId("r"), started_at_ms=0)
+
+    assert ps.recent([runs, *ended]) == [runs, *ended[2:]]
+    assert ps.recent([*ended[:3], runs]) == [*ended[:3], runs]
 
 
 @pytest.mark.parametrize("service", SERVICES)

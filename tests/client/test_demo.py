@@ -18,6 +18,7 @@ def test_demo_runs_to_its_end() -> None:
     assert "react answer: " in " ".join(shown.split())
     for name in ("chat", "react", "map-reduce", "tree-search"):
         assert f"{name}: lived " in shown
+    assert "autellix ps --nats-url nats://" in shown
     assert "main " in shown
     assert "##" in shown
     assert "Everything has stopped." in shown

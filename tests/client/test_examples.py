@@ -5,10 +5,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 
 import pytest
 
-from autellix.client.examples import react, tree_search
+from autellix.client.examples import chat, react, tree_search
 from autellix.client.stack import Stack
 
 EXAMPLES = "autellix.client.examples"
@@ -54,6 +55,36 @@ def test_plain_subscriber_hears_the_end_of_a_call(stack: Stack) -> None:
         subscriber.kill()
 
     assert re.fullmatch(r"call-\w+ on engine-\d: served \d+ ms, waited \d+ ms\n", line)
+
+
+@pytest.mark.parametrize("example", ["submit_plain", "subscriber"])
+def test_plain_client_without_server_ends_with_one_line(example: str) -> None:
+    """The first failure to connect is said once, and is the last."""
+    environment = {**os.environ, "AUTELLIX_NATS_URL": "nats://127.0.0.1:9"}
+    command = [sys.executable, "-P", "-m", f"{EXAMPLES}.{example}"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert re.fullmatch(r"NATS: .*Connect call failed.*\n", done.stderr)
+
+
+async def test_sentences_end_after_words() -> None:
+    """Each sentence is said by itself; the point within a number, or behind one that counts, ends none."""
+
+    async def pieces() -> AsyncIterator[str]:
+        for piece in ("It is 150 feet (46.", "66 meters).", " Really", "! Two:\n1. Whales\n", "2. Sharks"):
+            yield piece
+
+    said: list[str] = []
+    await chat.say_sentences(pieces(), said.append)
+
+    assert said == ["It is 150 feet (46.66 meters).", "Really!", "Two:", "1. Whales", "2. Sharks"]
+
+
+def test_react_does_not_find_itself() -> None:
+    """The file that contains the question is no answer to it."""
+    assert "react.py" not in react.names()
+    assert react.search("tree") == "tree_search.py"
 
 
 def test_action_schema_offers_what_is_left() -> None:

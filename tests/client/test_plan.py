@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from autellix.client.plan import Plan, service_command
+from autellix.client.plan import POLICIES, Plan, service_command
+from autellix.engine import policy
 
 
 def test_processes_come_in_the_order_of_starting() -> None:
@@ -45,3 +46,8 @@ def test_service_runs_in_this_python() -> None:
     expected = [sys.executable, "-P", "-m", "autellix.services.load_balancer", "--set", "a.b=c"]
 
     assert expected == service_command("load-balancer", ["--set", "a.b=c"])
+
+
+def test_policies_are_those_of_the_engine() -> None:
+    """The command line offers each policy that the engine knows, and no other."""
+    assert {*policy.POLICIES} == {*POLICIES}

@@ -1,11 +1,12 @@
 """A program against a pipeline that speaks the protocol on a real NATS server."""
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
-from autellix.client import CallFailedError, Patience, Program, UnreachableError
+from autellix.client import CallFailedError, Patience, Program, UnreachableError, connection
 from autellix.client.connection import shared
 from autellix.schemas.base import ErrorBody, Message
 from autellix.schemas.ids import CallId
@@ -259,6 +260,25 @@ async def test_no_server_is_said_at_once() -> None:
     with pytest.raises(UnreachableError, match=r"^No NATS server at nats://127\.0\.0\.1:9: .*Connect call failed"):
         async with Program(model="m", nats_url="nats://me:secret@127.0.0.1:9"):
             pass
+
+
+async def test_missing_default_server_comes_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who named no server is told how to name one."""
+    monkeypatch.delenv("AUTELLIX_NATS_URL", raising=False)
+    monkeypatch.setattr(connection, "DEFAULT_URL", "nats://127.0.0.1:9")
+    with pytest.raises(UnreachableError, match=r"; is AUTELLIX_NATS_URL set\? `autellix up` prints it$"):
+        async with Program(model="m"):
+            pass
+
+
+async def test_silent_server_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that accepts the connection and says nothing is named with its reason."""
+    monkeypatch.setattr(connection, "CONNECT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"nats://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UnreachableError, match=rf"^No NATS server at {url}: TimeoutError$"):
+            async with Program(model="m", nats_url=url):
+                pass
 
 
 async def test_no_services_are_said_at_once(nats_url: str) -> None:

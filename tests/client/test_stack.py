@@ -4,8 +4,10 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pytest
 from autellix.client import Program
 from autellix.client.errors import StackError, UnreachableError
 from autellix.client.plan import Plan
-from autellix.client.stack import Stack
+from autellix.client.stack import Stack, free_port, is_free
 
 SIMULATED = "engine_worker.backend=simulated"
 END_S = 30.0
@@ -68,9 +70,9 @@ async def test_stack_takes_calls_both_ways(stack: Stack) -> None:
     assert [model["id"] for model in models["data"]] == ["tiny"]
 
 
-async def test_process_that_cannot_start_is_named() -> None:
+async def test_process_that_cannot_start_is_named(tmp_path: Path) -> None:
     """A process that ends at once is named, with the end of its log, and the rest is stopped."""
-    stack = Stack(Plan(port=0, overrides=("log.level=info", "session_manager.ttl_s=0")))
+    stack = Stack(Plan(port=0, overrides=("log.level=info", "session_manager.ttl_s=0"), log_dir=tmp_path))
 
     with pytest.raises(StackError, match=r"(?s) died \(exit status 2\):.*ttl_s"):
         await stack.__aenter__()
@@ -78,9 +80,9 @@ async def test_process_that_cannot_start_is_named() -> None:
     assert {child._process.returncode is not None for child in stack.children} == {True}
 
 
-async def test_process_that_dies_later_is_named() -> None:
+async def test_process_that_dies_later_is_named(tmp_path: Path) -> None:
     """Work that is guarded fails as soon as a process of the stack dies."""
-    async with Stack(Plan(model="tiny", port=0, overrides=(SIMULATED,))) as stack:
+    async with Stack(Plan(model="tiny", port=0, overrides=(SIMULATED,), log_dir=tmp_path)) as stack:
         (balancer,) = (child for child in stack.children if child.name == "load-balancer")
         os.kill(balancer._process.pid, signal.SIGKILL)
 
@@ -88,25 +90,41 @@ async def test_process_that_dies_later_is_named() -> None:
             await stack.guard(stack.children[0].ended())
 
 
-async def test_taken_port_is_said_before_anything_starts(stack: Stack) -> None:
-    """A port that something else listens on is an error that names it."""
-    second = Stack(Plan(port=stack.port))
-
+def test_taken_port_is_refused(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that something else listens on is an error that names it, and no folder for logs is left."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(StackError, match=rf"^Port {stack.port} cannot be used"):
-        await second.__aenter__()
+        Stack(Plan(port=stack.port))
 
-    assert second.children == []
+    assert [*tmp_path.iterdir()] == []
 
 
-async def test_given_nats_server_must_be_there() -> None:
+def test_port_is_free_until_something_listens() -> None:
+    """Whether a port can be used is found by trying."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert not is_free(port)
+
+    assert is_free(port)
+
+
+async def test_nats_server_takes_the_port_of_the_plan(tmp_path: Path) -> None:
+    """The server that a stack starts listens where the plan says."""
+    plan = Plan(model="tiny", port=0, nats_port=free_port(), overrides=(SIMULATED,), log_dir=tmp_path)
+    async with Stack(plan) as stack:
+        assert f"nats://127.0.0.1:{plan.nats_port}" == stack.nats_url
+
+
+async def test_given_nats_server_must_be_there(tmp_path: Path) -> None:
     """A stack on a NATS server of its user's fails at once when there is none."""
     with pytest.raises(UnreachableError):
-        await Stack(Plan(port=0, nats_url="nats://127.0.0.1:9")).__aenter__()
+        await Stack(Plan(port=0, nats_url="nats://127.0.0.1:9", log_dir=tmp_path)).__aenter__()
 
 
-async def test_stack_uses_a_given_nats_server(nats_url: str) -> None:
+async def test_stack_uses_a_given_nats_server(nats_url: str, tmp_path: Path) -> None:
     """With a NATS URL no server is started."""
-    async with Stack(Plan(model="tiny", port=0, nats_url=nats_url, overrides=(SIMULATED,))) as stack:
+    plan = Plan(model="tiny", port=0, nats_url=nats_url, overrides=(SIMULATED,), log_dir=tmp_path)
+    async with Stack(plan) as stack:
         assert nats_url == stack.nats_url
         assert "nats-server" not in {child.name for child in stack.children}
 

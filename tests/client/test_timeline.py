@@ -4,7 +4,7 @@ from typing import Any
 
 from autellix.client.timeline import Timeline
 from autellix.schemas.ids import CallId, EngineId, ProgramId, ThreadId
-from autellix.schemas.messages import CallFinished, CallStarted, CallSubmitted
+from autellix.schemas.messages import CallFinished, CallPreempted, CallResumed, CallStarted, CallSubmitted
 
 P = ProgramId("p")
 
@@ -28,6 +28,17 @@ def test_call_waits_then_is_executed() -> None:
     call(timeline, "a", "main", 0, 40, 100)
 
     assert timeline.rows(P, 10) == [("main", "....######")]
+
+
+def test_displaced_call_is_shown() -> None:
+    """From its preemption a call is colons until it is resumed, or ends, in whatever order the events come."""
+    timeline, engine = Timeline(), EngineId("e")
+    call(timeline, "a", "main", 0, 10, 100)
+    timeline.add(CallResumed(**ids("a", "main", 50), engine_id=engine))
+    for at_ms in (80, 30):
+        timeline.add(CallPreempted(**ids("a", "main", at_ms), engine_id=engine))
+
+    assert timeline.rows(P, 10) == [("main", ".##::###::")]
 
 
 def test_time_between_calls_is_blank() -> None:

@@ -5,6 +5,8 @@ bfloat16 the composition of a batch can flip a token, so that outputs could not 
 """
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -27,16 +29,16 @@ PLAN = Plan(
 )
 
 
-@pytest.fixture(scope="session")
-def plan() -> Plan:
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
     """Return what the stack consists of, for a test that needs one of its own."""
-    return PLAN
+    return replace(PLAN, log_dir=tmp_path)
 
 
 @pytest.fixture(scope="session")
-async def stack(plan: Plan) -> AsyncIterator[Stack]:
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
     """Return the running stack; that it stops cleanly is part of every run."""
-    async with Stack(plan) as running:
+    async with Stack(replace(PLAN, log_dir=tmp_path_factory.mktemp("logs"))) as running:
         yield running
     assert {child.name: 0 for child in running.children} == {
         child.name: await child.ended() for child in running.children

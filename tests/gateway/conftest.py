@@ -150,7 +150,7 @@ async def buses(kind: str, nats_url: str) -> AsyncIterator[tuple[Bus, Bus]]:
 @asynccontextmanager
 async def fronted(bus: Bus, other: Bus, settings: GatewaySettings) -> AsyncIterator[Front]:
     """Run a gateway on `bus` and play the pipeline on `other`."""
-    async with httpx.AsyncClient(timeout=10) as http, gateway(bus, settings) as server:
+    async with httpx.AsyncClient(timeout=10) as http, gateway(bus, settings, silence_s=5) as server:
         http.base_url = f"http://127.0.0.1:{server.port}"
         front = Front(other, http, server.port)
         await front.listen()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from structlog.testing import capture_logs
+
 if TYPE_CHECKING:
     from tests.gateway.conftest import Front
 
@@ -68,6 +70,24 @@ async def test_error_before_the_first_chunk(front: Front) -> None:
     assert answer.headers["retry-after"] == "3"
     expected = {"message": "it broke", "type": "server_error", "param": None, "code": "broken"}
     assert answer.json() == {"error": expected}
+
+
+async def test_call_is_logged(front: Front) -> None:
+    """A call is one line in the log: which engine answered it, or why it failed."""
+    with capture_logs() as lines:
+        asking, call = await front.ask()
+        await call.finish(1, {})
+        await asking
+        asking, call = await front.ask()
+        await call.fail(500)
+        await asking
+
+    ids = {"api": CHAT, "call_id": "call-1", "program_id": "program-1"}
+    common = {"event": "call", "log_level": "info", **ids}
+    assert lines == [
+        {**common, "outcome": "finished", "engine_id": "e0"},
+        {**common, "outcome": "broken", "error": "it broke"},
+    ]
 
 
 async def test_refused_without_acceptance(front: Front) -> None:

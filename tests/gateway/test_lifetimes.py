@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -132,5 +135,20 @@ async def test_port_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1 port {port}"):
-            async with gateway(MemoryBus(MemoryHub()), GatewaySettings(port=port)):
+            async with gateway(MemoryBus(MemoryHub()), GatewaySettings(port=port), silence_s=5):
                 pass
+
+
+def test_service_that_cannot_start(nats_url: str) -> None:
+    """A service that cannot listen ends with status 1 and says why in one line of its log, without a traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        settings = ["--set", f"nats.url={nats_url}", "--set", f"gateway.port={port}"]
+        command = [sys.executable, "-m", "autellix.services.gateway", *settings]
+        ended = subprocess.run(command, capture_output=True, check=False, timeout=30)
+    last = json.loads(ended.stdout.splitlines()[-1])
+
+    assert (ended.returncode, ended.stderr) == (1, b"")
+    assert (last["event"], last["level"]) == ("cannot start", "error")
+    assert last["error"].startswith(f"cannot listen on 127.0.0.1 port {port}")
+    assert "exception" not in last

@@ -6,6 +6,7 @@ import gzip
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 if TYPE_CHECKING:
     from tests.gateway.conftest import Front
@@ -96,6 +97,19 @@ async def test_unknown_path(hasty: Front) -> None:
         "not_found",
         "model_not_found",
         "not_found",
+    ]
+
+
+async def test_refusals_are_logged(hasty: Front) -> None:
+    """A request that is refused is one line in the log, with its path and what it was answered."""
+    with capture_logs() as lines:
+        answers = [await hasty.http.post(CHAT, content=b"["), await hasty.http.get("/v2")]
+
+    logged = [(line["event"], line["path"], line["status"], line["code"], line["error"]) for line in lines]
+    errors = [answer.json()["error"] for answer in answers]
+    assert logged == [
+        ("refused", CHAT, 400, "invalid_json", errors[0]["message"]),
+        ("refused", "/v2", 404, "not_found", errors[1]["message"]),
     ]
 
 

@@ -72,7 +72,7 @@ class Scraped:
 async def scraped(nats_url: str) -> AsyncIterator[Scraped]:
     """Yield a running metrics service."""
     own, other = await connect(nats_url, name="metrics"), await connect(nats_url, name="test")
-    async with metrics(own, MetricsSettings(port=0)) as server, httpx.AsyncClient() as http:
+    async with metrics(own, MetricsSettings(port=0), silence_s=5) as server, httpx.AsyncClient() as http:
         http.base_url = f"http://127.0.0.1:{server.port}"
         yield Scraped(other, http)
     await own.close()

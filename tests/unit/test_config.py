@@ -37,10 +37,12 @@ def test_file_and_overrides(file: Path) -> None:
         ("nats.url='quoted'", "quoted"),
         ("nats.url=a=b", "a=b"),
         ("nats.url=", ""),
+        ("nats.url=1", "1"),
+        ("nats.url=true", "true"),
     ],
 )
 def test_text_needs_no_quotes(override: str, expected: str) -> None:
-    """A value that is no TOML is text as it stands."""
+    """A setting that holds text takes it as it stands, also where it reads as a number."""
     assert expected == load(None, [override]).nats.url
 
 
@@ -92,6 +94,13 @@ def test_override_of_no_table(file: Path) -> None:
         load(file, ["nats.url=x"])
 
 
+def test_engine_named_by_a_number() -> None:
+    """An engine may be called `1`; a value for a number stays a number."""
+    worker = load(None, ["engine_worker.engine_id=1", "engine_worker.slots=1"]).engine_worker
+
+    assert (worker.engine_id, worker.slots) == ("1", 1)
+
+
 def test_settings_do_not_change() -> None:
     """Settings are what they were when the process began."""
     with pytest.raises(AttributeError):
@@ -99,14 +108,29 @@ def test_settings_do_not_change() -> None:
     assert load(None) == msgspec.convert({}, Config)
 
 
-def test_command_line(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A service takes its file from the command line or the environment; a wrong one ends it with status 2."""
+def test_command_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service takes its file from the command line or the environment, and single values from the former."""
     file.write_text("[gateway]\nport = 1234\n")
     monkeypatch.setenv("AUTELLIX_CONFIG", str(file))
 
-    assert from_command_line([]).gateway.port == 1234
-    assert from_command_line(["--set", "gateway.port=1", "--set", "log.level=debug"]).gateway.port == 1
+    assert from_command_line("gateway", []).gateway.port == 1234
+    assert from_command_line("gateway", ["--set", "gateway.port=1", "--set", "log.level=debug"]).gateway.port == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--set", "gateway.foo=1"], "unknown setting gateway.foo"),
+        (["--set", "gatway.port=1"], "unknown table gatway"),
+        (["--set", "gateway.port=-1"], "gateway.port: Expected `int` >= 0"),
+        (["--set", "gateway"], "expected table.key=value, got 'gateway'"),
+        (["--port", "1"], "unrecognized arguments: --port 1"),
+    ],
+)
+def test_wrong_command_line(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command line that cannot be used ends the service with status 2 and one sentence that names it."""
     with pytest.raises(SystemExit) as ended:
-        from_command_line(["--set", "gateway.prot=1"])
+        from_command_line("gateway", arguments)
+
     assert ended.value.code == 2
-    assert "prot" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"autellix serve gateway: {expected}\n"

@@ -41,7 +41,7 @@ LOAD = EngineLoad(
 
 def told(*events: Event) -> MetricsCore:
     """Return a core that heard `events`, at 0."""
-    core = MetricsCore()
+    core = MetricsCore(silence_s=2)
     for event in events:
         core.handle(event, 0.0)
     return core
@@ -151,7 +151,7 @@ def test_idle_is_zero() -> None:
 def test_engines() -> None:
     """An engine is up while it reports, shown a while longer, and gone when it says so."""
     core = told(LOAD)
-    up = [core.engines_up(now_ms) for now_ms in (0.0, rules.SILENCE_MS, rules.SILENCE_MS + 1)]
+    up = [core.engines_up(now_ms) for now_ms in (0.0, 2000.0, 2001.0)]
     shown = list(core.engines)
     core.tick(rules.FORGET_MS + 1)
 

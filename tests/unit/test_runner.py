@@ -6,8 +6,10 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
-from autellix.schemas.base import Message
+from autellix.schemas.base import ErrorBody, Message
 from autellix.schemas.codec import Decoder, encode
 from autellix.schemas.ids import EngineId, Incarnation, ProgramId
 from autellix.schemas.messages import (
@@ -157,6 +159,17 @@ async def test_answer_too_large(client: Client, core: Recorder) -> None:
     failed = await client.ask("start", encode(StartSession()))
 
     assert (failed.status, failed.error.code) == (500, "answer_not_sent")
+
+
+async def test_refusal_is_logged(client: Client, core: Recorder) -> None:
+    """A request that the core refuses is one line in the log, with the reason and the ids that are known."""
+    error = ErrorBody(message="No such program.", type="not_found_error", code="program_not_found")
+    core.react = lambda _message, reply: answer(reply, Failed(status=404, error=error))
+    with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+        await client.ask("end", encode(EndSession(program_id=ProgramId("p"))))
+
+    facts = {"error": "No such program.", "code": "program_not_found", "program_id": "p"}
+    assert lines == [{"event": "refused", "log_level": "warning", "status": 404, **facts}]
 
 
 async def test_time_passes(client: Client) -> None:
