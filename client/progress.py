@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from rich.console import Console
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 
@@ -13,6 +14,7 @@ from autellix.client.child import Child
 from autellix.client.stack import Stack
 
 REFRESH_S = 0.1
+BAR_COLUMNS = 20
 
 Painter = Callable[[Sequence[Child]], None]
 
@@ -55,6 +57,8 @@ def _live(console: Console) -> Iterator[Painter]:
         for child in children:
             ready = child.readiness.event.is_set()
             grid.add_row("[green]✓" if ready else spinner, child.name, f"{child.readiness.seconds:.1f} s")
+        done = sum(child.readiness.event.is_set() for child in children)
+        grid.add_row("", ProgressBar(total=max(1, len(children)), completed=done, width=BAR_COLUMNS))
         return grid
 
     with Live(console=console, auto_refresh=False) as live:

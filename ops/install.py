@@ -25,6 +25,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMPS = VENV / "stamps"
 LOG = VENV / "install.log"
+BAR_COLUMNS = 20
 
 OLDEST, NEWEST = (3, 11), (3, 14)  # as the pins and vLLM have them
 IMPORTS = "import torch, vllm.v1.engine.async_llm, vllm.entrypoints.launchers.app"
@@ -106,9 +107,15 @@ def install(plan: list[Step]) -> None:
         stamp = STAMPS / step.title
         if stamp.is_file() and stamp.read_text() == made_of:
             continue
-        carry_out(step, f"[{number}/{len(plan)}] {step.title}")
+        carry_out(step, f"{bar(number - 1, len(plan))} {number}/{len(plan)} {step.title}")
         STAMPS.mkdir(exist_ok=True)
         stamp.write_text(made_of)
+
+
+def bar(done: int, total: int) -> str:
+    """Return a progress bar: so many of all steps are behind."""
+    filled = BAR_COLUMNS * done // total
+    return f"[{'#' * filled}{'.' * (BAR_COLUMNS - filled)}]"
 
 
 def carry_out(step: Step, label: str) -> None:
