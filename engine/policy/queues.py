@@ -62,6 +62,7 @@ class CallQueues:
         self._floor_ms = floor_ms
         self._calls: dict[CallId, QueuedCall] = {}
         self._places = itertools.count()
+        self._notes = itertools.count()
         self._starving: list[tuple[float, int, QueuedCall]] = []
 
     def __len__(self) -> int:
@@ -157,7 +158,7 @@ class CallQueues:
         """Note when a waiting call will starve; an earlier note of it is void."""
         if call.queue == 0 or call.waiting_since_ms is None:
             return
-        call.watch = next(self._places)
+        call.watch = next(self._notes)
         heapq.heappush(self._starving, (self._due_ms(call, call.waiting_since_ms), call.watch, call))
         if len(self._starving) > 64 + 2 * len(self._calls):  # most notes are void
             self._starving = [entry for entry in self._starving if entry[2].watch == entry[1]]

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+import structlog
+
 from autellix.engine.executor import (
     Account,
     EngineCall,
@@ -28,6 +30,8 @@ from autellix.engine.vllm_adapter import asgi
 from autellix.engine.vllm_adapter.options import ARG_PREFIX, to_xargs
 from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportReceiver
 from autellix.schemas.ids import CallId
+
+log = structlog.get_logger()
 
 REPORT_WAIT_S = 2.0
 """An aborted call's report comes after the abort has reached the engine core, one step later at most."""
@@ -78,6 +82,7 @@ class VllmExecutor:
         try:
             return await asyncio.wait_for(future, REPORT_WAIT_S)
         except TimeoutError:
+            log.warning("no account", call_id=call_id)  # its program is charged nothing for it
             return Account()
         finally:
             del self._accounts[call_id]

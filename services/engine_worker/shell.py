@@ -37,6 +37,8 @@ log = structlog.get_logger()
 
 LAST_WORDS_S = 3.0
 """How long calls have to end once they are stopped or their engine died: more than an account may take."""
+IDLE_S = 0.1
+"""How soon a heartbeat says that the engine fell idle: not after each of many short calls."""
 
 
 class EngineWorker:
@@ -182,6 +184,7 @@ class EngineWorker:
             while True:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._idle.wait(), self._settings.heartbeat_s)
+                    await asyncio.sleep(IDLE_S)
                 self._idle.clear()
                 self._say(announce(self._load()))
         except EngineGoneError as error:
