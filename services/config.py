@@ -81,11 +81,15 @@ class EngineWorkerSettings(Settings, frozen=True, kw_only=True):
     """`vllm`, or `simulated`: answers at once, for load tests of the pipeline."""
     policy: Literal["fcfs", "mlfq", "plas", "atlas"] = "atlas"
     queues: Annotated[int, Meta(ge=1, le=64)] = 12
+    """Queues of the ladder, to begin with."""
     first_quantum_ms: Positive = 100.0
-    """Quantum of the best queue; each next queue's is twice as long."""
+    """Attained service up to which a call is in the best queue, to begin with; each next bound is twice as high."""
+    fit_ladder: bool = True
+    """Fit both ends of the ladder to the calls and programs that the engine sees."""
     beta: Positive = 8.0
     """Waited time over attained service at which a call is promoted (paper section 4.2.2)."""
     policy_interval_steps: Count = 1
+    """Engine steps between two evaluations of the policy (paper section 4.2.3)."""
     slots: Count = 16
     """Calls in the running batch: vLLM's `max_num_seqs`."""
     heartbeat_s: Positive = 1.0
@@ -96,6 +100,8 @@ class EngineWorkerSettings(Settings, frozen=True, kw_only=True):
     max_model_len: Count | None = None
     vllm_args: list[str] = msgspec.field(default_factory=list)
     """Further arguments, as `vllm serve` takes them."""
+    allow_untested_vllm: bool = False
+    """Start with a version of vLLM that Autellix was not tested with."""
 
 
 class HttpSettings(Settings, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The scheduling policies: pure code, time passed in; one file a policy, one line here.
 
 A policy says by what attained service a program's call enters the ladder. Everything else (quanta, demotion, promotion
-of the starving) is common and lives in `queues.py`.
+of the starving) is common and lives in `queues.py`; who gives way to whom is in `displacement.py`.
 """
 
 from collections.abc import Callable
@@ -9,8 +9,11 @@ from collections.abc import Callable
 from autellix.engine.policy.atlas import Atlas
 from autellix.engine.policy.base import Policy
 from autellix.engine.policy.fcfs import Fcfs
+from autellix.engine.policy.fitting import LadderFitter
+from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.mlfq import Mlfq
 from autellix.engine.policy.plas import Plas
+from autellix.engine.policy.queues import CallQueues
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "fcfs": Fcfs,
@@ -32,4 +35,19 @@ def policy_named(name: str) -> Policy:
         raise ValueError(f"unknown policy {name!r}; known: {', '.join(POLICIES)}") from None
 
 
-__all__ = ["POLICIES", "Policy", "policy_named"]
+def call_queues(policy: Policy, *, first_quantum_ms: float, queues: int, beta: float, fit_ladder: bool) -> CallQueues:
+    """Return the queues of one engine, empty.
+
+    Args:
+        policy: Who goes first.
+        first_quantum_ms: Upper bound of the best queue, to begin with; each next bound is twice as high.
+        queues: How many, to begin with.
+        beta: Waited over attained time at which a call is promoted.
+        fit_ladder: Whether the ladder follows what ends.
+    """
+    ladder = Ladder.doubling(first_quantum_ms=first_quantum_ms, queues=queues)
+    fitter = LadderFitter(first_quantum_ms=first_quantum_ms) if fit_ladder and policy.on_ladder else None
+    return CallQueues(policy, ladder, beta=beta, fitter=fitter)
+
+
+__all__ = ["POLICIES", "CallQueues", "Policy", "call_queues", "policy_named"]

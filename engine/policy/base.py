@@ -1,16 +1,27 @@
-"""What a policy is."""
+"""What a policy is: where on the ladder a call enters, and where it goes when its quantum is used up."""
 
-from typing import Protocol
-
+from autellix.engine.policy.call import Queue, QueuedCall
+from autellix.engine.policy.ladder import Ladder
 from autellix.schemas.messages import ProgramFacts
 
 
-class Policy(Protocol):
-    """Says where on the ladder a call enters."""
+class Policy:
+    """Orders by attained service on the ladder (paper section 4.2.2); a subclass says whose service.
 
-    one_queue: bool
-    """There is no ladder: calls run in order of arrival and nothing is ever displaced."""
+    A policy that needs no ladder overrides `enter` and `demote` instead.
+    """
+
+    on_ladder = True
+    """Whether calls sink by service, and rise when they starve; else the ladder means nothing to them."""
 
     def entry_service_ms(self, program: ProgramFacts) -> float:
         """Return the attained service by which a call of `program` finds its first queue."""
-        ...
+        raise NotImplementedError
+
+    def enter(self, call: QueuedCall, ladder: Ladder) -> Queue:
+        """Return the queue that a call enters on arrival."""
+        return ladder.queue_at(self.entry_service_ms(call.program))
+
+    def demote(self, call: QueuedCall, ladder: Ladder) -> Queue:
+        """Return the queue that a call enters when the quantum of its queue is used up."""
+        return ladder.queue_below(call.lo_ms)

@@ -1,9 +1,16 @@
-"""The ladder: K queues over attained service, each with its quantum (paper section 4.2.2)."""
+"""The ladder: K queues over attained service, each with its quantum (paper section 4.2.2).
+
+Rules:
+* Queue i covers [lo_i, hi_i); a service that equals a bound is in the worse queue (the paper's text, not its line 12).
+* A queue's quantum is its width: a call of a new program sinks exactly as its attained service grows.
+"""
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from math import inf
+
+from autellix.engine.policy.call import Queue
 
 
 @dataclass(frozen=True)
@@ -14,25 +21,34 @@ class Ladder:
     """Ascending, positive, milliseconds; one less than there are queues."""
 
     def __post_init__(self) -> None:
-        if not all(lower < upper for lower, upper in pairwise((0.0, *self.bounds))):
+        if not all(lower < upper < inf for lower, upper in pairwise((0.0, *self.bounds))):
             raise ValueError(f"bounds must be positive and ascend: {self.bounds}")
 
     @classmethod
     def doubling(cls, *, first_quantum_ms: float, queues: int) -> "Ladder":
-        """Return a ladder whose first queue is `first_quantum_ms` wide and each next one twice as wide."""
-        return cls(tuple(accumulate(first_quantum_ms * 2**queue for queue in range(queues - 1))))
+        """Return a ladder whose first bound is `first_quantum_ms` and each next one twice as high."""
+        return cls(tuple(first_quantum_ms * 2**bound for bound in range(queues - 1)))
 
     @property
     def queues(self) -> int:
         """How many queues there are."""
         return len(self.bounds) + 1
 
-    def queue_of(self, service_ms: float) -> int:
-        """Return the queue whose range holds `service_ms`; a bound belongs to the worse queue (the paper's text)."""
-        return bisect_right(self.bounds, service_ms)
+    def queue(self, number: int) -> Queue:
+        """Return a queue by its number; one beyond the last is the last."""
+        number = min(number, len(self.bounds))
+        lo_ms = self.bounds[number - 1] if number else 0.0
+        hi_ms = self.bounds[number] if number < len(self.bounds) else inf
+        return Queue(number, lo_ms, hi_ms - lo_ms)
 
-    def quantum_ms(self, queue: int) -> float:
-        """Return the service a call may have in `queue` before it is demoted: the queue's width."""
-        if queue >= len(self.bounds):
-            return inf
-        return self.bounds[queue] - (self.bounds[queue - 1] if queue else 0.0)
+    def queue_at(self, service_ms: float) -> Queue:
+        """Return the queue whose range holds `service_ms`."""
+        return self.queue(bisect_right(self.bounds, service_ms))
+
+    def queue_below(self, lo_ms: float) -> Queue:
+        """Return the next worse queue than the one that holds `lo_ms`; never one that begins before it.
+
+        A queue of an earlier, higher ladder may begin beyond this one's last bound.
+        """
+        below = self.queue(bisect_right(self.bounds, lo_ms) + 1)
+        return below._replace(lo_ms=max(lo_ms, below.lo_ms))

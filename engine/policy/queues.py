@@ -2,68 +2,56 @@
 
 Rules:
 * A call enters the queue that holds its program's attained service, at the back, with that queue's quantum.
-* Service is charged per engine step to every call in it. A call whose quantum is used up goes to the back of the next
-  queue with that queue's quantum; in the last queue the quantum never ends.
-* Within a queue the order is that of entering it. A preempted call keeps its place; so does a running one.
+* Service is time on the engine, prefill included: every call in a step is charged the whole step (the paper says
+  neither). A call whose quantum is used up goes to the back of the next queue with that queue's quantum, once a step
+  at most; in the last queue the quantum never ends.
+* A client's priority comes before the queue: the calls of each priority have the ladder for themselves.
+* Within a queue the order is that of entering it. A preempted call keeps its place; so does a running one, demoted or
+  not, until a better one needs its slot (`displacement.py`).
 * A waiting call is promoted to the back of the best queue when (W_p + W_c) / max(T_p + T_c, floor) >= beta, with W and
-  T the waited and the attained time of its program and of itself. Only the call's *window* counters are then reset; the
-  *lifetime* ones are what its program is charged (the paper's line 29 resets the one counter that line 4 needs).
+  T the waited and the attained time of its program, as of its ended calls, and of itself. The floor gives a program
+  that attained nothing a ratio. Only the call's *window* counters are then reset; the *lifetime* ones are what its
+  program is charged (the paper's line 29 resets the one counter that line 4 needs).
 * A step that was under way when its call was preempted is charged to the waiting call, which may sink by it.
-* Time is an argument, in milliseconds of any clock that does not go back. Each event costs O(log n).
+* A ladder that is fitted anew moves no call: each keeps the bound it stands at, later moves follow the new ladder.
+* Time is an argument, in milliseconds of any clock that does not go back. Each event costs O(log n); a step costs O(1)
+  however many calls are in it: the engine keeps one clock of service, and a call reads it when it joins and leaves.
 """
 
-import heapq
 import itertools
-from dataclasses import dataclass, field
 
 from autellix.engine.policy.base import Policy
+from autellix.engine.policy.call import Queue, QueuedCall
+from autellix.engine.policy.fitting import LadderFitter
 from autellix.engine.policy.ladder import Ladder
-from autellix.schemas.ids import CallId
+from autellix.engine.policy.notes import Notes
+from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import ProgramFacts
 
-Rank = tuple[int, int]
-"""Queue, and place in it: the smaller runs first."""
-
-
-@dataclass(eq=False)
-class QueuedCall:
-    """One call in the engine."""
-
-    call_id: CallId
-    program: ProgramFacts
-    queue: int
-    place: int
-    quantum_left_ms: float
-    waiting_since_ms: float | None
-    """None while it runs."""
-    service_ms: float = 0.0
-    wait_ms: float = 0.0
-    window_service_ms: float = 0.0
-    window_wait_ms: float = 0.0
-    preemptions: int = 0
-    queues: list[int] = field(default_factory=list)
-    """Every queue it was in, in order."""
-    watch: int | None = None
-    """The one note of when it will starve that holds; None while it cannot."""
-
-    @property
-    def rank(self) -> Rank:
-        """Its place among all calls; the smaller runs first."""
-        return self.queue, self.place
+FLOOR_MS = 1.0
 
 
 class CallQueues:
-    """All calls of one engine, waiting and running."""
+    """All calls of one engine, waiting and running.
 
-    def __init__(self, policy: Policy, ladder: Ladder, *, beta: float, floor_ms: float = 1.0) -> None:
+    Args:
+        policy: Says where a call enters.
+        ladder: The queues; with a `fitter`, those to begin with.
+        beta: Waited over attained time at which a call is promoted.
+        fitter: Fits the ladder to what ends; None: the ladder stays.
+    """
+
+    def __init__(self, policy: Policy, ladder: Ladder, *, beta: float, fitter: LadderFitter | None = None) -> None:
+        self.ladder = ladder
         self._policy = policy
-        self._ladder = Ladder(()) if policy.one_queue else ladder
         self._beta = beta
-        self._floor_ms = floor_ms
+        self._fitter = fitter
         self._calls: dict[CallId, QueuedCall] = {}
         self._places = itertools.count()
-        self._notes = itertools.count()
-        self._starving: list[tuple[float, int, QueuedCall]] = []
+        self._clock_ms = 0.0
+        """The engine's service clock: the sum of all steps."""
+        self._starving = Notes(lambda call, note: call.starvation_note == note)
+        self._expiring = Notes(lambda call, note: call.quantum_note == note)
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -75,16 +63,37 @@ class CallQueues:
         """Return a call that has been added and not removed."""
         return self._calls.get(call_id)
 
-    def add(self, call_id: CallId, program: ProgramFacts, now_ms: float) -> QueuedCall:
+    @property
+    def next_promotion_ms(self) -> float:
+        """Return a time before which nobody starves."""
+        return self._starving.first_ms()
+
+    @property
+    def next_demotion_ms(self) -> float:
+        """Return how much more service it takes until a call in the batch has used up its quantum."""
+        return self._expiring.first_ms() - self._clock_ms
+
+    def add(
+        self, call_id: CallId, program_id: ProgramId, program: ProgramFacts, now_ms: float, *, priority: int = 0
+    ) -> QueuedCall:
         """Let a call enter, waiting.
+
+        Args:
+            call_id: Its id.
+            program_id: Its program's.
+            program: What the program has attained and waited.
+            now_ms: When it arrives.
+            priority: The smaller goes before every call of a larger one, in whatever queue.
 
         Raises:
             ValueError: when it is already in; nothing changes.
         """
         if call_id in self._calls:
             raise ValueError(f"call {call_id} is already queued")
-        call = QueuedCall(call_id, program, 0, 0, 0.0, now_ms)
-        self._enter(call, self._ladder.queue_of(self._policy.entry_service_ms(program)))
+        call = QueuedCall(call_id, program_id, program, now_ms, priority)
+        if self._fitter:
+            call.entry_ms = self._policy.entry_service_ms(program)
+        self._enter(call, self._policy.enter(call, self.ladder))
         self._calls[call_id] = call
         self._watch(call)
         return call
@@ -105,61 +114,95 @@ class CallQueues:
         self._calls[call_id].preemptions += 1
         self.wait(call_id, now_ms)
 
-    def charge(self, call_id: CallId, step_ms: float) -> bool:
-        """Charge one engine step to a call that was in it; tell whether that demoted it."""
+    def join(self, call_id: CallId) -> None:
+        """Let a call be part of each step from the next charge on."""
         call = self._calls[call_id]
-        call.service_ms += step_ms
-        call.window_service_ms += step_ms
-        call.quantum_left_ms -= step_ms
-        demoted = call.quantum_left_ms <= 0
-        if demoted:
-            self._enter(call, call.queue + 1)
-        self._watch(call)
+        if call.in_batch_since_ms is None:
+            call.in_batch_since_ms = self._clock_ms
+            self._expire(call)
+
+    def leave(self, call_id: CallId) -> None:
+        """Let a call be part of no step from the next charge on."""
+        call = self._calls[call_id]
+        if call.in_batch_since_ms is not None:
+            self._settle(call)
+            call.due_ms -= self._clock_ms
+            call.in_batch_since_ms = call.quantum_note = None
+            self._watch(call)
+
+    def charge(self, step_ms: float) -> list[QueuedCall]:
+        """Charge a step to every call in the batch and return those that it demoted."""
+        self._clock_ms += step_ms
+        demoted = self._expiring.due(self._clock_ms)
+        for call in demoted:
+            self._enter(call, self._policy.demote(call, self.ladder))
+            self._expire(call)
+            self._watch(call)
         return demoted
 
     def promote(self, now_ms: float) -> list[QueuedCall]:
         """Move every waiting call that starves to the best queue and return them."""
         promoted = []
-        while self._starving and self._starving[0][0] <= now_ms:
-            _, note, call = heapq.heappop(self._starving)
-            if call.watch == note:
-                self._stop_waiting(call, now_ms)
-                call.waiting_since_ms = now_ms
-                call.window_service_ms = call.window_wait_ms = 0.0
-                self._enter(call, 0)
-                promoted.append(call)
+        for call in self._starving.due(now_ms):
+            self._settle(call)
+            if self._due_ms(call) > now_ms:  # it was charged meanwhile
+                self._watch(call)
+                continue
+            self._stop_waiting(call, now_ms)
+            call.waiting_since_ms = now_ms
+            call.window_service_ms = call.window_wait_ms = 0.0
+            self._enter(call, self.ladder.queue(0))
+            self._expire(call)
+            promoted.append(call)
         return promoted
 
     def remove(self, call_id: CallId, now_ms: float) -> QueuedCall:
         """Let a call leave, from wherever it is, and return it with its counters closed."""
+        self.leave(call_id)
         call = self._calls.pop(call_id)
         self._stop_waiting(call, now_ms)
+        if self._fitter:
+            attained_ms = call.entry_ms + call.service_ms
+            self.ladder = self._fitter.ended(call.program_id, attained_ms, call.service_ms) or self.ladder
         return call
 
-    def _enter(self, call: QueuedCall, queue: int) -> None:
-        call.queue = queue
+    def _enter(self, call: QueuedCall, queue: Queue) -> None:
+        call.lo_ms = queue.lo_ms
+        call.due_ms = queue.quantum_ms
         call.place = next(self._places)
-        call.quantum_left_ms = self._ladder.quantum_ms(queue)
-        call.queues.append(queue)
+        call.queues.append(queue.number)
+
+    def _expire(self, call: QueuedCall) -> None:
+        """Note when a call in the batch will have used up the quantum it has left."""
+        if call.in_batch_since_ms is not None:
+            call.due_ms += self._clock_ms
+            call.quantum_note = self._expiring.add(call.due_ms, call)
+
+    def _settle(self, call: QueuedCall) -> None:
+        """Charge a call for the steps that it was part of up to now."""
+        if call.in_batch_since_ms is not None:
+            attained = self._clock_ms - call.in_batch_since_ms
+            call.service_ms += attained
+            call.window_service_ms += attained
+            call.in_batch_since_ms = self._clock_ms
 
     def _stop_waiting(self, call: QueuedCall, now_ms: float) -> None:
         if call.waiting_since_ms is not None:
             waited = now_ms - call.waiting_since_ms
             call.wait_ms += waited
             call.window_wait_ms += waited
-            call.waiting_since_ms = call.watch = None
+            call.waiting_since_ms = call.starvation_note = None
 
-    def _due_ms(self, call: QueuedCall, since_ms: float) -> float:
-        """Return when a call that waits since `since_ms` will have waited beta times what it attained."""
-        attained = max(call.program.service_ms + call.window_service_ms, self._floor_ms)
-        return since_ms + self._beta * attained - call.program.waiting_ms - call.window_wait_ms
+    def _due_ms(self, call: QueuedCall) -> float:
+        """Return when a waiting call will have waited beta times what it attained."""
+        attained = max(call.program.service_ms + call.window_service_ms, FLOOR_MS)
+        waited = call.program.waiting_ms + call.window_wait_ms
+        return (call.waiting_since_ms or 0.0) + self._beta * attained - waited
 
     def _watch(self, call: QueuedCall) -> None:
         """Note when a waiting call will starve; an earlier note of it is void."""
-        if call.queue == 0 or call.waiting_since_ms is None:
-            return
-        call.watch = next(self._notes)
-        heapq.heappush(self._starving, (self._due_ms(call, call.waiting_since_ms), call.watch, call))
-        if len(self._starving) > 64 + 2 * len(self._calls):  # most notes are void
-            self._starving = [entry for entry in self._starving if entry[2].watch == entry[1]]
-            heapq.heapify(self._starving)
+        if call.lo_ms > 0 and call.waiting_since_ms is not None and self._policy.on_ladder:
+            self._settle(call)
+            call.starvation_note = self._starving.add(self._due_ms(call), call)
+        else:
+            call.starvation_note = None

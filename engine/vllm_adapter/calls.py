@@ -1,16 +1,18 @@
 """Calls and the vLLM requests they are made of.
 
 The policy knows calls; vLLM knows requests, several to a call when n > 1. A call enters with its first request, runs
-while any of them runs, and leaves with its last.
+while any of them runs, is charged for each step that any of them is in, and leaves with its last.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from vllm.v1.request import Request
 
 from autellix.engine.executor import Preempted, Resumed, Started
-from autellix.engine.policy.queues import CallQueues, QueuedCall, Rank
+from autellix.engine.policy.call import Level, QueuedCall, Rank
+from autellix.engine.policy.queues import CallQueues
 from autellix.engine.vllm_adapter.options import from_xargs
 from autellix.engine.vllm_adapter.reports import Ended, ReportSender
 from autellix.schemas.ids import CallId
@@ -23,6 +25,8 @@ class EngineCallState:
     queued: QueuedCall
     live: dict[str, Request] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
+    in_step: set[str] = field(default_factory=set)
+    """The running requests that are in the step scheduled last."""
     was_started: bool = False
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -34,6 +38,13 @@ class EngineCallState:
         self.output_tokens += request.num_output_tokens
 
 
+class StepChange(NamedTuple):
+    """Which calls a step has, beside those of the step before it."""
+
+    left: list[CallId]
+    joined: list[CallId]
+
+
 class EngineCalls:
     """Every call in the scheduler."""
 
@@ -42,14 +53,19 @@ class EngineCalls:
         self._reports = reports
         self._of_call: dict[CallId, EngineCallState] = {}
         self._of_request: dict[str, EngineCallState] = {}
+        self._left: list[CallId] = []
+        """Calls that were put out since the last step was scheduled."""
+        self._skipped: Set[str] = frozenset()
+        """Running requests that are not in the step scheduled last."""
 
     def add(self, request: Request, now_ms: float) -> None:
         """Let a request wait, as part of its call."""
         params = request.sampling_params
-        call_id, facts = from_xargs(params.extra_args if params else None, request.request_id)
-        state = self._of_call.get(call_id)
+        facts = from_xargs(params.extra_args if params else None, request.request_id)
+        state = self._of_call.get(facts.call_id)
         if state is None:
-            state = self._of_call[call_id] = EngineCallState(self._queues.add(call_id, facts, now_ms))
+            queued = self._queues.add(facts.call_id, facts.program_id, facts.program, now_ms, priority=request.priority)
+            state = self._of_call[facts.call_id] = EngineCallState(queued)
         state.live[request.request_id] = request
         self._of_request[request.request_id] = state
 
@@ -57,43 +73,85 @@ class EngineCalls:
         """Return the rank of the request's call."""
         return self._of_request[request.request_id].queued.rank
 
-    def started(self, requests: Iterable[Request], now_ms: float) -> None:
-        """Note which requests are in the batch."""
-        for request in requests:
-            state = self._of_request[request.request_id]
-            was_running = bool(state.running)
-            if not was_running:
-                self._queues.start(state.queued.call_id, now_ms)
-            state.running.add(request.request_id)
-            if not state.was_started:
-                state.was_started = True
-                if request.prefill_stats:  # vLLM fills it at the first admission and takes it at the first token
-                    state.cached_tokens = request.prefill_stats.num_cached_tokens
-                self._reports.send(Started(state.queued.call_id, state.queued.wait_ms))
-            elif not was_running:
-                self._reports.send(Resumed(state.queued.call_id))
+    def level_of(self, request: Request) -> Level:
+        """Return the priority and the queue of the request's call."""
+        return self._of_request[request.request_id].queued.level
+
+    def scheduled(self, entered: Iterable[Request], skipped: Set[str], now_ms: float) -> StepChange:
+        """Note the batch of the step that was just scheduled.
+
+        Args:
+            entered: Requests that run in it and did not run before.
+            skipped: Running requests that are not in it.
+            now_ms: When it was scheduled.
+        """
+        change = StepChange(self._left, [])
+        self._left = []
+        for request in entered:
+            self._begin(request, now_ms)
+            self._board(request.request_id, change)
+        if skipped or self._skipped:
+            for request_id in self._skipped - skipped:
+                self._board(request_id, change)
+            for request_id in skipped - self._skipped:
+                self._alight(self._of_request[request_id], request_id, change.left)
+        self._skipped = skipped
+        return change
+
+    def _begin(self, request: Request, now_ms: float) -> None:
+        """Note that a waiting request runs."""
+        state = self._of_request[request.request_id]
+        call_id = state.queued.call_id
+        was_running = bool(state.running)
+        state.running.add(request.request_id)
+        if not was_running:
+            self._queues.start(call_id, now_ms)
+        if not state.was_started:
+            state.was_started = True
+            if request.prefill_stats:  # vLLM fills it at the first admission and takes it at the first token
+                state.cached_tokens = request.prefill_stats.num_cached_tokens
+            self._reports.send(Started(call_id, state.queued.wait_ms))
+        elif not was_running:
+            self._reports.send(Resumed(call_id))
+
+    def _board(self, request_id: str, change: StepChange) -> None:
+        state = self._of_request.get(request_id)
+        if state and request_id in state.running:
+            if not state.in_step:
+                change.joined.append(state.queued.call_id)
+            state.in_step.add(request_id)
+
+    def _alight(self, state: EngineCallState, request_id: str, left: list[CallId]) -> None:
+        if request_id in state.in_step:
+            state.in_step.discard(request_id)
+            if not state.in_step:
+                left.append(state.queued.call_id)
 
     def preempted(self, request: Request, now_ms: float) -> None:
         """Note that a running request waits again."""
         state = self._of_request[request.request_id]
         state.running.discard(request.request_id)
+        self._alight(state, request.request_id, self._left)
         if not state.running:
             self._queues.preempt(state.queued.call_id, now_ms)
             self._reports.send(Preempted(state.queued.call_id))
 
     def promoted(self, now_ms: float) -> list[Request]:
         """Return the requests whose rank a promotion changed."""
-        promoted = self._queues.promote(now_ms)
-        return [request for queued in promoted for request in self._of_call[queued.call_id].live.values()]
+        return self._requests_of(self._queues.promote(now_ms))
 
-    def charge(self, request_ids: Iterable[str], step_ms: float) -> list[Request]:
-        """Charge one step to every call that had a request in it; return the requests whose rank that changed.
+    def charge(self, change: StepChange, step_ms: float) -> list[Request]:
+        """Charge one step to every call that was in it; return the requests whose rank that changed.
 
         A call that was aborted meanwhile is gone, and one that was preempted meanwhile is charged where it waits.
         """
-        states = {self._of_request[request_id] for request_id in request_ids if request_id in self._of_request}
-        demoted = [state for state in states if self._queues.charge(state.queued.call_id, step_ms)]
-        return [request for state in demoted for request in state.live.values()]
+        for call_id in change.left:
+            if call_id in self._of_call:
+                self._queues.leave(call_id)
+        for call_id in change.joined:
+            if call_id in self._of_call:
+                self._queues.join(call_id)
+        return self._requests_of(self._queues.charge(step_ms))
 
     def ended(self, request: Request, now_ms: float) -> None:
         """Note that a request left; with its last one the call leaves and is reported."""
@@ -103,10 +161,14 @@ class EngineCalls:
         state.count(request)
         del state.live[request.request_id]
         state.running.discard(request.request_id)
+        self._alight(state, request.request_id, self._left)
         if not state.live:
             self._report(state, now_ms)
         elif not state.running:
             self._queues.wait(state.queued.call_id, now_ms)
+
+    def _requests_of(self, calls: list[QueuedCall]) -> list[Request]:
+        return [request for queued in calls for request in self._of_call[queued.call_id].live.values()]
 
     def _report(self, state: EngineCallState, now_ms: float) -> None:
         call_id = state.queued.call_id

@@ -1,11 +1,11 @@
 """What the worker tells the scheduler (vLLM's `additional_config`) and what a call tells it (`vllm_xargs`)."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from autellix.engine.executor import EngineCall
-from autellix.schemas.ids import CallId
+from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import ProgramFacts
 
 CONFIG_KEY = "autellix"
@@ -18,10 +18,20 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     first_quantum_ms: float = 100.0
     queues: int = 12
+    fit_ladder: bool = True
     beta: float = 8.0
     policy_interval_steps: int = 1
     preemptions_per_step_max: int = 4
     report_socket: str | None = None
+    allow_untested_vllm: bool = False
+
+
+class CallFacts(NamedTuple):
+    """What the scheduler is told of a call."""
+
+    call_id: CallId
+    program_id: ProgramId
+    program: ProgramFacts
 
 
 def to_config(options: SchedulerOptions) -> dict[str, Any]:
@@ -44,13 +54,14 @@ def to_xargs(call: EngineCall) -> dict[str, str | float]:
     """Return a call's facts as the flat scalars that vLLM passes on to its scheduler."""
     return {
         "autellix_call_id": call.call_id,
+        "autellix_program_id": call.program_id,
         "autellix_service_ms": call.program.service_ms,
         "autellix_critical_path_ms": call.program.critical_path_ms,
         "autellix_waiting_ms": call.program.waiting_ms,
     }
 
 
-def from_xargs(extra_args: dict[str, Any] | None, request_id: str) -> tuple[CallId, ProgramFacts]:
+def from_xargs(extra_args: dict[str, Any] | None, request_id: str) -> CallFacts:
     """Read a call's facts back; a request that came past the worker is a call of a program that had nothing."""
     args = extra_args or {}
     facts = ProgramFacts(
@@ -58,4 +69,5 @@ def from_xargs(extra_args: dict[str, Any] | None, request_id: str) -> tuple[Call
         critical_path_ms=float(args.get("autellix_critical_path_ms", 0.0)),
         waiting_ms=float(args.get("autellix_waiting_ms", 0.0)),
     )
-    return CallId(str(args.get("autellix_call_id", request_id))), facts
+    call_id = CallId(str(args.get("autellix_call_id", request_id)))
+    return CallFacts(call_id, ProgramId(str(args.get("autellix_program_id", call_id))), facts)

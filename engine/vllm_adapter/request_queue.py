@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.request import Request
 
-from autellix.engine.policy.queues import Rank
+from autellix.engine.policy.call import Rank
 
 Entry = tuple[Rank, int, Request]
 
@@ -62,12 +62,16 @@ class ProgramRequestQueue(RequestQueue):
                 return entry[2]
             heapq.heappop(self._heap)
 
-    def first(self, count: int) -> list[Request]:
-        """Return the first `count` requests, in order, leaving them here."""
-        taken = [self.pop_request() for _ in range(min(count, len(self)))]
-        for request in taken:
-            self.add_request(request)
-        return taken
+    def best_first(self) -> Iterator[Request]:
+        """Yield the requests in order, leaving them here; each costs O(log n) of those yielded so far."""
+        heap = self._heap
+        frontier = [(heap[0], 0)] if heap else []
+        while frontier:
+            entry, index = heapq.heappop(frontier)
+            if self._valid.get(entry[2].request_id) is entry:
+                yield entry[2]
+            for child in range(2 * index + 1, min(2 * index + 3, len(heap))):
+                heapq.heappush(frontier, (heap[child], child))
 
     def prepend_request(self, request: Request) -> None:
         """Put a request back; its rank says where."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from autellix.engine.executor import Account, Preempted, Resumed, Started, Turn
+from autellix.engine.executor import Account, EngineInfo, Load, Preempted, Resumed, Started, Turn
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId
 from autellix.schemas.messages import (
@@ -24,6 +24,8 @@ from autellix.schemas.messages import (
     CallPreempted,
     CallResumed,
     CallStarted,
+    EngineLoad,
+    EngineUp,
     Failed,
     Finished,
     RoutedCall,
@@ -71,6 +73,25 @@ class WorkerCore:
         self.live: dict[CallId, Call] = {}
         self._ended: OrderedDict[CallId, None] = OrderedDict()
         self._tombstones: OrderedDict[CallId, None] = OrderedDict()
+
+    def up(self, info: EngineInfo, *, now_ms: float) -> EngineUp:
+        """Return the event that tells of a new engine."""
+        return EngineUp(engine_id=self.engine_id, incarnation=self.incarnation, at_ms=now_ms, **info._asdict())
+
+    def heartbeat(self, info: EngineInfo, load: Load, *, now_ms: float) -> EngineLoad:
+        """Return the event that tells how busy the engine is."""
+        return EngineLoad(
+            engine_id=self.engine_id,
+            incarnation=self.incarnation,
+            models=info.models,
+            policy=info.policy,
+            state="draining" if self.draining else "ready",
+            slots=info.slots,
+            calls=len(self.live),
+            oldest_call_at_ms=min((call.arrival_at_ms for call in self.live.values()), default=None),
+            at_ms=now_ms,
+            **load._asdict(),
+        )
 
     def arrive(self, routed: RoutedCall) -> Verdict:
         """Decide on a call that arrives; one that is to run is live from now on."""

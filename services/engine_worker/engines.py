@@ -29,8 +29,10 @@ async def executor_for(settings: EngineWorkerSettings) -> AsyncIterator[Executor
         policy=settings.policy,
         first_quantum_ms=settings.first_quantum_ms,
         queues=settings.queues,
+        fit_ladder=settings.fit_ladder,
         beta=settings.beta,
         policy_interval_steps=settings.policy_interval_steps,
+        allow_untested_vllm=settings.allow_untested_vllm,
     )
     try:
         model = await asyncio.to_thread(resolve, settings.model)

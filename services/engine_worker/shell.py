@@ -22,7 +22,6 @@ from autellix.schemas.messages import (
     ControlEngine,
     EngineDown,
     EngineLoad,
-    EngineUp,
     Failed,
     RoutedCall,
 )
@@ -70,7 +69,7 @@ class EngineWorker:
         await self._listen(subjects.engine_control(engine_id), Decoder(ControlEngine), self._on_control)
         await self._bus.flush()
         self._background = [asyncio.create_task(self._publish_forever()), asyncio.create_task(self._beat_forever())]
-        self._say(announce(self._up()))
+        self._say(announce(self._core.up(self._executor.info, now_ms=wall_ms())))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -193,36 +192,8 @@ class EngineWorker:
             await self._wait_for_calls(LAST_WORDS_S)
             self._on_gone()
 
-    def _up(self) -> EngineUp:
-        info = self._executor.info
-        return EngineUp(
-            engine_id=self._core.engine_id,
-            incarnation=self._core.incarnation,
-            models=info.models,
-            policy=info.policy,
-            slots=info.slots,
-            kv_tokens=info.kv_tokens,
-            max_model_len=info.max_model_len,
-            at_ms=wall_ms(),
-        )
-
     def _load(self) -> EngineLoad:
-        info, load = self._executor.info, self._executor.load()
-        return EngineLoad(
-            engine_id=self._core.engine_id,
-            incarnation=self._core.incarnation,
-            models=info.models,
-            policy=info.policy,
-            state="draining" if self._core.draining else "ready",
-            slots=info.slots,
-            calls=len(self._core.live),
-            oldest_call_at_ms=min((call.arrival_at_ms for call in self._core.live.values()), default=None),
-            running=load.running,
-            waiting=load.waiting,
-            kv_usage=load.kv_usage,
-            steps=load.steps,
-            at_ms=wall_ms(),
-        )
+        return self._core.heartbeat(self._executor.info, self._executor.load(), now_ms=wall_ms())
 
     def _down(self, reason: str) -> EngineDown:
         return EngineDown(

@@ -49,13 +49,13 @@ def test_facts_survive_the_way(service_ms: float, path_ms: float, waiting_ms: fl
     facts = ProgramFacts(service_ms=service_ms, critical_path_ms=path_ms, waiting_ms=waiting_ms)
     call = EngineCall(CallId("c1"), ProgramId("p"), ThreadId("main"), "/v1/completions", {}, facts)
 
-    assert from_xargs({**to_xargs(call), "other": [1]}, "request-1") == ("c1", facts)
+    assert from_xargs({**to_xargs(call), "other": [1]}, "request-1") == ("c1", "p", facts)
 
 
 @pytest.mark.parametrize("arguments", [None, {}, {"other": 1}])
 def test_request_without_facts(arguments: dict[str, object] | None) -> None:
     """A request that came past the worker is a call of its own, of a program that had nothing."""
-    assert from_xargs(arguments, "request-1") == ("request-1", ProgramFacts())
+    assert from_xargs(arguments, "request-1") == ("request-1", "request-1", ProgramFacts())
 
 
 def test_reports_in_order(receiver: ReportReceiver) -> None:

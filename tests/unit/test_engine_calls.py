@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.vllm
 
 CALL = CallId("call-1")
+NONE: frozenset[str] = frozenset()
 CreateRequest = Callable[..., "Request"]
 
 
@@ -72,8 +73,7 @@ def test_life_of_a_call(calls: EngineCalls, receiver: ReportReceiver, request_of
     """A call's reports say when it first ran and what it was charged."""
     request = request_of("r1", "call-1", service_ms=150.0)
     calls.add(request, 1000.0)
-    calls.started([request], 1020.0)
-    calls.charge(["r1"], 30.0)
+    calls.charge(calls.scheduled([request], NONE, 1020.0), 30.0)
     request.append_output_token_ids([7, 8])
     calls.ended(request, 1060.0)
 
@@ -96,10 +96,10 @@ def test_turns_of_a_displaced_call(calls: EngineCalls, receiver: ReportReceiver,
     """A call that is displaced and runs again says both, and each step that it runs on says nothing."""
     request = request_of("r1", "call-1")
     calls.add(request, 0.0)
-    calls.started([request], 5.0)
-    calls.started([request], 6.0)
+    calls.scheduled([request], NONE, 5.0)
+    calls.scheduled([], NONE, 6.0)
     calls.preempted(request, 7.0)
-    calls.started([request], 9.0)
+    calls.scheduled([request], NONE, 9.0)
 
     assert receiver.receive() == [Started(CALL, 5.0), Preempted(CALL), Resumed(CALL)]
 
@@ -109,8 +109,7 @@ def test_requests_of_one_call(calls: EngineCalls, receiver: ReportReceiver, requ
     both = [request_of(name, "call-1") for name in ("r1", "r2")]
     for request in both:
         calls.add(request, 0.0)
-    calls.started(both, 5.0)
-    calls.charge(["r1", "r2"], 30.0)
+    calls.charge(calls.scheduled(both, NONE, 5.0), 30.0)
     for request in both:
         request.append_output_token_ids([7])
         calls.ended(request, 40.0)
@@ -126,10 +125,10 @@ def test_waits_only_when_none_runs(calls: EngineCalls, receiver: ReportReceiver,
     one, two = (request_of(name, "call-1") for name in ("r1", "r2"))
     for request in (one, two):
         calls.add(request, 0.0)
-    calls.started([one, two], 10.0)
+    calls.scheduled([one, two], NONE, 10.0)
     calls.preempted(one, 20.0)
     calls.preempted(two, 30.0)
-    calls.started([one], 50.0)
+    calls.scheduled([one], NONE, 50.0)
     calls.ended(one, 60.0)
     calls.ended(two, 100.0)
     ended = receiver.receive()[-1]
@@ -143,7 +142,7 @@ def test_the_rest_of_a_call_starves_too(calls: EngineCalls, request_of: CreateRe
     one, two = (request_of(name, "call-1", service_ms=100.0) for name in ("r1", "r2"))
     for request in (one, two):
         calls.add(request, 0.0)
-    calls.started([one], 0.0)
+    calls.scheduled([one], NONE, 0.0)
     calls.ended(one, 10.0)
 
     assert calls.promoted(409.0) == []
@@ -156,12 +155,58 @@ def test_charge_tells_who_sank(calls: EngineCalls, request_of: CreateRequest) ->
     one, two = request_of("r1", "call-1"), request_of("r2", "call-2")
     for request in (one, two):
         calls.add(request, 0.0)
-    calls.started([one, two], 0.0)
-    calls.preempted(one, 10.0)
+    first = calls.scheduled([one, two], NONE, 0.0)
+    calls.preempted(two, 10.0)
+    second = calls.scheduled([], NONE, 10.0)
 
-    assert calls.charge(["r1", "r2", "aborted"], 60.0) == []
-    assert calls.charge(["r1"], 60.0) == [one]
+    assert calls.charge(first, 60.0) == []
+    assert calls.charge(second, 60.0) == [one]
     assert calls.rank_of(one) > calls.rank_of(two)
+
+
+def test_a_step_under_way_is_charged(
+    calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest, queues: CallQueues
+) -> None:
+    """With two steps under way each is charged to those in it: not to who joined later or left before."""
+    old, new = request_of("r1", "call-1"), request_of("r2", "call-2")
+    for request in (old, new):
+        calls.add(request, 0.0)
+    first = calls.scheduled([old], NONE, 0.0)
+    calls.preempted(old, 5.0)
+    second = calls.scheduled([new], NONE, 5.0)
+    calls.charge(first, 30.0)
+    calls.charge(second, 40.0)
+    for request in (old, new):
+        calls.ended(request, 80.0)
+    services = {report.call_id: report.service_ms for report in receiver.receive() if isinstance(report, Ended)}
+
+    assert services == {"call-1": 30.0, "call-2": 40.0}
+
+
+def test_a_skipped_step_is_not_charged(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+    """A running request that found no place in a step (the token budget was used up) is not charged for it."""
+    one, two = request_of("r1", "call-1"), request_of("r2", "call-2")
+    for request in (one, two):
+        calls.add(request, 0.0)
+    for entered, skipped in (([one, two], NONE), ([], {"r2"}), ([], {"r2"}), ([], NONE)):
+        calls.charge(calls.scheduled(entered, skipped, 0.0), 10.0)
+    for request in (one, two):
+        calls.ended(request, 50.0)
+    services = {report.call_id: report.service_ms for report in receiver.receive() if isinstance(report, Ended)}
+
+    assert services == {"call-1": 40.0, "call-2": 20.0}
+
+
+def test_aborted_with_a_step_under_way(calls: EngineCalls, request_of: CreateRequest) -> None:
+    """The step that an aborted call was in is charged to those that are left."""
+    one, two = request_of("r1", "call-1"), request_of("r2", "call-2")
+    for request in (one, two):
+        calls.add(request, 0.0)
+    change = calls.scheduled([one, two], NONE, 0.0)
+    calls.ended(one, 5.0)
+
+    assert calls.charge(change, 100.0) == [two]
+    assert calls.charge(calls.scheduled([], NONE, 5.0), 10.0) == []
 
 
 def test_aborted_before_it_ran(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:

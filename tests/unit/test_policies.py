@@ -2,9 +2,15 @@
 
 import pytest
 
-from autellix.engine.policy import POLICIES, policy_named
+from autellix.engine.policy import POLICIES, Policy, policy_named
+from autellix.engine.policy.ladder import Ladder
+from autellix.engine.policy.queues import CallQueues
+from autellix.engine.policy.round_robin import RoundRobin
+from autellix.engine.policy.srpt import Srpt
+from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import ProgramFacts
 
+A, B, C, P = CallId("a"), CallId("b"), CallId("c"), ProgramId("p")
 PROGRAM = ProgramFacts(service_ms=700.0, critical_path_ms=300.0, waiting_ms=50.0)
 
 
@@ -15,8 +21,36 @@ def test_entry_service(name: str, expected: float) -> None:
 
 
 def test_only_fcfs_has_one_queue() -> None:
-    """First come, first served is the one policy without a ladder."""
-    assert [name for name in POLICIES if policy_named(name).one_queue] == ["fcfs"]
+    """First come, first served is the one policy of an engine without a ladder."""
+    assert [name for name in POLICIES if not policy_named(name).on_ladder] == ["fcfs"]
+
+
+def batch_order(policy: Policy, *arrivals: tuple[CallId, ProgramId]) -> list[CallId]:
+    """Return these calls, all waiting, in the order of a policy."""
+    queues = CallQueues(policy, Ladder(()), beta=8.0)
+    calls = [queues.add(call_id, program_id, PROGRAM, 0.0) for call_id, program_id in arrivals]
+    return [call.call_id for call in sorted(calls, key=lambda call: call.rank)]
+
+
+def test_srpt() -> None:
+    """The shortest remaining program goes first, its service so far notwithstanding."""
+    remaining = {"long": 9000.0, "short": 10.0}
+    policy = Srpt(lambda program_id: remaining[program_id])
+
+    assert batch_order(policy, (A, ProgramId("long")), (B, ProgramId("short"))) == [B, A]
+
+
+def test_round_robin() -> None:
+    """A call whose turn is over goes behind those that waited, and ahead of those that come later."""
+    queues = CallQueues(RoundRobin(10.0), Ladder(()), beta=8.0)
+    one, two = (queues.add(call_id, P, PROGRAM, 0.0) for call_id in (A, B))
+    queues.start(A, 0.0)
+    queues.join(A)
+
+    assert queues.charge(9.0) == []
+    assert one.level < two.level
+    assert queues.charge(1.0) == [one]
+    assert two.level < one.level < queues.add(C, P, PROGRAM, 10.0).level
 
 
 def test_unknown_policy() -> None:

@@ -11,10 +11,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from autellix.engine.policy import policy_named
 from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.queues import CallQueues
-from autellix.schemas.ids import CallId
+from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import ProgramFacts
 
 BETA = 3.0
+P = ProgramId("p")
 durations = st.floats(0, 2000)
 
 
@@ -24,6 +25,7 @@ class Life:
 
     program: ProgramFacts
     running: bool = False
+    joined: bool = False
     service_ms: float = 0.0
     wait_ms: float = 0.0
     window_service_ms: float = 0.0
@@ -54,7 +56,7 @@ class QueuesMachine(RuleBasedStateMachine):
         call_id = CallId(f"c{self.added}")
         self.added += 1
         self.lives[call_id] = Life(ProgramFacts(service_ms=service_ms, waiting_ms=waiting_ms))
-        self.queues.add(call_id, self.lives[call_id].program, self.now_ms)
+        self.queues.add(call_id, P, self.lives[call_id].program, self.now_ms)
         return call_id
 
     @rule(passed_ms=durations)
@@ -82,26 +84,46 @@ class QueuesMachine(RuleBasedStateMachine):
         self.lives[call_id].running = False
         assert before == self.queues[call_id].rank
 
-    @rule(call_id=calls, step_ms=durations)
-    def charge(self, call_id: CallId, step_ms: float) -> None:
+    @rule(call_id=calls)
+    def join(self, call_id: CallId) -> None:
+        """A call is part of the steps from now on."""
+        self.queues.join(call_id)
+        self.lives[call_id].joined = True
+
+    @rule(call_id=calls)
+    def leave(self, call_id: CallId) -> None:
+        """A call is part of no further step."""
+        self.queues.leave(call_id)
+        self.lives[call_id].joined = False
+
+    @rule(step_ms=durations)
+    def charge(self, step_ms: float) -> None:
         """A step ends; a call that was put out meanwhile was in it all the same."""
-        queue = self.queues[call_id].queue
-        demoted = self.queues.charge(call_id, step_ms)
-        self.lives[call_id].service_ms += step_ms
-        self.lives[call_id].window_service_ms += step_ms
-        assert self.queues[call_id].queue == queue + (1 if demoted else 0)
+        due = self.queues.next_demotion_ms
+        before = {call_id: len(self.queues[call_id].queues) for call_id in self.lives}
+        demoted = {call.call_id for call in self.queues.charge(step_ms)}
+        assert bool(demoted) == (due <= step_ms)
+        for call_id, life in self.lives.items():
+            assert len(self.queues[call_id].queues) == before[call_id] + (call_id in demoted)
+            assert life.joined or call_id not in demoted
+            if life.joined:
+                life.service_ms += step_ms
+                life.window_service_ms += step_ms
 
     @precondition(lambda self: self.lives)
     @rule()
     def promote(self) -> None:
         """Who starves is promoted; after that nobody outside the best queue does."""
-        for call in self.queues.promote(self.now_ms):
+        first_ms = self.queues.next_promotion_ms
+        promoted = self.queues.promote(self.now_ms)
+        assert not promoted or first_ms <= self.now_ms
+        for call in promoted:
             life = self.lives[call.call_id]
             assert not life.running
             assert life.ratio >= BETA * (1 - 1e-9)
             life.window_service_ms = life.window_wait_ms = 0.0
         for call_id, life in self.lives.items():
-            if not life.running and self.queues[call_id].queue > 0:
+            if not life.running and self.queues[call_id].lo_ms > 0:
                 assert life.ratio <= BETA * (1 + 1e-9)
 
     @rule(call_id=consumes(calls))
@@ -124,7 +146,7 @@ class QueuesMachine(RuleBasedStateMachine):
         """A call goes down one queue at a time, and up only to the best."""
         for call_id in self.lives:
             call = self.queues[call_id]
-            assert call.queues[-1] == call.queue < 5
+            assert self.queues.ladder.queue(call.queues[-1]).lo_ms == call.lo_ms
             assert all(after in (before + 1, 0) for before, after in pairwise(call.queues))
 
 
@@ -135,14 +157,17 @@ TestQueues.settings = settings(max_examples=60, stateful_step_count=40, deadline
 @pytest.mark.parametrize("leave", [True, False])
 def test_heap_does_not_grow(leave: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """What is remembered of who may starve is bounded by the calls that are in, however often they start and stop."""
-    queues = CallQueues(policy_named("plas"), Ladder((1.0,)), beta=1e9)
+    queues = CallQueues(policy_named("plas"), Ladder((1.0, 1e12)), beta=1e9)
     program = ProgramFacts(service_ms=1e9)
-    queues.add(CallId("stays"), program, 0.0)
+    queues.add(CallId("stays"), P, program, 0.0)
     for turn in range(5000):
         queues.start(CallId("stays"), 0.0)
+        queues.join(CallId("stays"))
         queues.preempt(CallId("stays"), 0.0)
+        queues.leave(CallId("stays"))
         if leave:
-            queues.add(CallId(f"c{turn}"), program, 0.0)
+            queues.add(CallId(f"c{turn}"), P, program, 0.0)
             queues.remove(CallId(f"c{turn}"), 0.0)
 
-    assert len(queues._starving) < 200
+    assert len(queues._starving._heap) < 200
+    assert len(queues._expiring._heap) < 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
     from vllm.v1.request import Request
 
-    from autellix.engine.policy.queues import Rank
+    from autellix.engine.policy.call import Rank
     from autellix.engine.vllm_adapter.request_queue import ProgramRequestQueue
 
 pytestmark = pytest.mark.vllm
@@ -70,7 +71,7 @@ def ids(queue: ProgramRequestQueue) -> list[str]:
 
 def test_smallest_rank_first(queue: ProgramRequestQueue, waiting: Callable[..., dict[str, Request]]) -> None:
     """Requests come in the order of queue and place; listing them changes nothing."""
-    waiting(a=(1, 0), b=(0, 5), c=(1, 3), d=(0, 2))
+    waiting(a=(0, 1.0, 0), b=(0, 0.0, 5), c=(0, 1.0, 3), d=(0, 0.0, 2))
 
     assert ids(queue) == ["d", "b", "a", "c"]
     assert queue.peek_request().request_id == "d"
@@ -80,15 +81,15 @@ def test_smallest_rank_first(queue: ProgramRequestQueue, waiting: Callable[..., 
 
 def test_requests_of_one_call(queue: ProgramRequestQueue, waiting: Callable[..., dict[str, Request]]) -> None:
     """Requests of one rank, the n of one call, come in the order in which they were added."""
-    waiting(a=(0, 1), b=(0, 1), c=(0, 1))
+    waiting(a=(0, 0.0, 1), b=(0, 0.0, 1), c=(0, 0.0, 1))
 
     assert drained(queue) == ["a", "b", "c"]
 
 
 def test_rerank(queue: ProgramRequestQueue, ranks: Ranks, waiting: Callable[..., dict[str, Request]]) -> None:
     """A request whose rank changed stands at its new place, once, whether it rose or sank."""
-    requests = waiting(a=(0, 0), b=(1, 1), c=(2, 2))
-    ranks.update(a=(3, 9), c=(0, 8))
+    requests = waiting(a=(0, 0.0, 0), b=(0, 1.0, 1), c=(0, 2.0, 2))
+    ranks.update(a=(0, 3.0, 9), c=(0, 0.0, 8))
     queue.rerank(requests["a"])
     queue.rerank(requests["c"])
 
@@ -99,7 +100,7 @@ def test_rerank(queue: ProgramRequestQueue, ranks: Ranks, waiting: Callable[...,
 
 def test_rerank_of_a_stranger(queue: ProgramRequestQueue, ranks: Ranks, make_request: Callable[[str], Request]) -> None:
     """A request that does not wait here is not added by a change of its rank."""
-    ranks["x"] = (0, 0)
+    ranks["x"] = (0, 0.0, 0)
     queue.rerank(make_request("x"))
 
     assert len(queue) == 0
@@ -107,7 +108,7 @@ def test_rerank_of_a_stranger(queue: ProgramRequestQueue, ranks: Ranks, make_req
 
 def test_removed_from_anywhere(queue: ProgramRequestQueue, waiting: Callable[..., dict[str, Request]]) -> None:
     """A removed request is gone, wherever it stood; removing it again is harmless."""
-    requests = waiting(a=(0, 0), b=(0, 1), c=(0, 2), d=(0, 3))
+    requests = waiting(a=(0, 0.0, 0), b=(0, 0.0, 1), c=(0, 0.0, 2), d=(0, 0.0, 3))
     queue.remove_requests([requests["a"], requests["c"]])
     queue.remove_request(requests["c"])
 
@@ -117,7 +118,7 @@ def test_removed_from_anywhere(queue: ProgramRequestQueue, waiting: Callable[...
 
 def test_put_back(queue: ProgramRequestQueue, waiting: Callable[..., dict[str, Request]]) -> None:
     """A request that is put back stands where its rank says, not at the front."""
-    requests = waiting(a=(0, 0), b=(0, 1))
+    requests = waiting(a=(0, 0.0, 0), b=(0, 0.0, 1))
     queue.remove_requests(requests.values())
     queue.prepend_requests([requests["b"], requests["a"]])
 
@@ -126,16 +127,16 @@ def test_put_back(queue: ProgramRequestQueue, waiting: Callable[..., dict[str, R
 
 def test_first_leaves_everything(queue: ProgramRequestQueue, waiting: Callable[..., dict[str, Request]]) -> None:
     """Looking at the first few takes nothing away."""
-    waiting(a=(0, 2), b=(0, 0), c=(0, 1))
+    waiting(a=(0, 0.0, 2), b=(0, 0.0, 0), c=(0, 0.0, 1))
 
-    assert [request.request_id for request in queue.first(2)] == ["b", "c"]
-    assert [request.request_id for request in queue.first(9)] == ["b", "c", "a"]
+    assert [request.request_id for request in islice(queue.best_first(), 2)] == ["b", "c"]
+    assert [request.request_id for request in queue.best_first()] == ["b", "c", "a"]
     assert drained(queue) == ["b", "c", "a"]
 
 
 def test_empty(queue: ProgramRequestQueue, waiting: Callable[..., dict[str, Request]]) -> None:
     """Nothing can be taken from a queue whose every request was removed."""
-    queue.remove_requests(waiting(a=(0, 0), b=(0, 1)).values())
+    queue.remove_requests(waiting(a=(0, 0.0, 0), b=(0, 0.0, 1)).values())
 
     for take in (queue.peek_request, queue.pop_request):
         with pytest.raises(IndexError):
@@ -146,9 +147,9 @@ def test_does_not_keep_what_left(
     queue: ProgramRequestQueue, ranks: Ranks, waiting: Callable[..., dict[str, Request]]
 ) -> None:
     """Requests that were aborted deep in the queue, or often ranked anew, do not pile up in memory."""
-    requests = waiting(a=(0, 0))
+    requests = waiting(a=(0, 0.0, 0))
     for place in range(1000):
-        ranks["a"] = (9, place)
+        ranks["a"] = (0, 9.0, place)
         queue.rerank(requests["a"])
 
     assert len(queue._heap) < 100

@@ -1,0 +1,54 @@
+"""Who gives way to whom when the batch has no free slot (paper Algorithm 1, lines 17 to 21).
+
+Rules:
+* A running call leaves the batch only for a waiting one of a strictly better queue; an equal one never displaces it. So
+  two calls cannot put each other out in turn: between two changes of queue the order is fixed.
+* A victim is chosen after its newcomer is known to fit; the walk stops at the first newcomer that does not.
+* A demoted call that still runs leaves only if a better one needs its slot: the batch is not rebuilt for its sake.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from autellix.engine.policy.call import Level
+
+Call = TypeVar("Call")
+
+
+def displacements(
+    newcomers: Iterable[Call],
+    running: Sequence[Call],
+    *,
+    level: Callable[[Call], Level],
+    fits: Callable[[Call], bool | None],
+    free_slots: int,
+    most: int,
+) -> list[Call]:
+    """Return the running calls that give way, the worst first.
+
+    Args:
+        newcomers: Waiting calls, the best first; no more are taken from it than are looked at.
+        running: The batch, the best first.
+        level: A call's priority and queue.
+        fits: Whether a newcomer's KV cache fits beside that of the newcomers asked about before; None: it cannot run
+            in this step whatever gives way, and is passed over.
+        free_slots: Places in the batch that nobody holds; the first newcomers take them.
+        most: At most this many give way in one step.
+    """
+    victims: list[Call] = []
+    worst_first = reversed(running)
+    victim = next(worst_first, None)
+    for newcomer in newcomers:
+        if free_slots <= 0 and (victim is None or len(victims) == most or level(newcomer) >= level(victim)):
+            break
+        verdict = fits(newcomer)
+        if verdict is None:
+            continue
+        if not verdict:
+            break
+        if free_slots > 0:
+            free_slots -= 1
+        elif victim is not None:
+            victims.append(victim)
+            victim = next(worst_first, None)
+    return victims

@@ -1,0 +1,88 @@
+"""Checks at start that this vLLM is one that the scheduler was written for.
+
+The scheduler overrides private methods and reads private fields, which any release may change without notice. An
+untested version is refused; the operator may say `allow_untested_vllm`, and then it must at least have what is used.
+"""
+
+import inspect
+from typing import Any
+
+import vllm
+
+TESTED_VERSION = "0.32.0"
+"""What `ops/requirements` pins; a test keeps the two equal."""
+
+PARAMETERS = {
+    "add_request": ["request"],
+    "schedule": ["throttle_prefills"],
+    "update_from_output": ["scheduler_output", "model_runner_output"],
+    "_preempt_request": ["request", "timestamp", "drop_stale_output"],
+    "_free_request": ["request", "delay_free_blocks"],
+    "_is_blocked_waiting_status": ["status"],
+    "_request_blocks_can_be_freed": ["request"],
+    "get_request_counts": [],
+    "get_kv_cache_usage": [],
+}
+"""The methods that are overridden or called, with their parameters."""
+
+FIELDS = [
+    "running",
+    "requests",
+    "waiting",
+    "kv_holding_waiting",
+    "num_waiting_for_streaming_input",
+    "max_num_active_reqs",
+    "max_num_scheduled_tokens",
+    "block_size",
+    "current_step",
+    "_inflight_prefills",
+    "kv_cache_manager.block_pool.get_num_free_blocks",
+    "kv_cache_manager.get_computed_blocks",
+    "kv_cache_manager.watermark_blocks",
+]
+"""What is read of a scheduler, or replaced in it."""
+
+
+class IncompatibleVllmError(RuntimeError):
+    """This vLLM is not one that the scheduler can work in."""
+
+
+def check_version(*, allow_untested: bool) -> None:
+    """Refuse a version that the scheduler was not tested with.
+
+    Raises:
+        IncompatibleVllmError: naming both versions, and what to set to try all the same.
+    """
+    version = vllm.__version__.split("+")[0]
+    if version != TESTED_VERSION and not allow_untested:
+        raise IncompatibleVllmError(
+            f"vLLM {version} is installed; Autellix is tested with {TESTED_VERSION}. "
+            "Set engine_worker.allow_untested_vllm = true to try it all the same."
+        )
+
+
+def check_scheduler(scheduler: Any) -> None:
+    """Refuse a scheduler of vLLM's that lacks what ours relies on.
+
+    Args:
+        scheduler: One of vLLM's, initialised, before anything in it is replaced.
+
+    Raises:
+        IncompatibleVllmError: listing everything that is missing or differs.
+    """
+    wrong = [name for name in FIELDS if not _has(scheduler, name)]
+    for name, expected in PARAMETERS.items():
+        method = getattr(super(type(scheduler), scheduler), name, None)
+        found = list(inspect.signature(method).parameters) if method else None
+        if found != expected:
+            wrong.append(f"{name}({', '.join(expected)})")
+    if wrong:
+        raise IncompatibleVllmError(f"vLLM {vllm.__version__} has changed; missing: {', '.join(wrong)}")
+
+
+def _has(thing: Any, path: str) -> bool:
+    for name in path.split("."):
+        if not hasattr(thing, name):
+            return False
+        thing = getattr(thing, name)
+    return True
