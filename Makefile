@@ -6,7 +6,7 @@ BIN := .venv/bin
 MODEL ?= smollm2-135m-instruct
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench-overhead pre-commit pins clean
+.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench-overhead bench-scheduler calibrate figures pre-commit pins clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,16 @@ wheel: dev ## Build the wheel and the source archive into dist/
 
 bench-overhead: install ## Measure what the pipeline adds to a call
 	@$(BIN)/python ops/bench/overhead.py
+
+bench-scheduler: install ## Measure what our scheduler adds to a step
+	@VLLM_LOGGING_LEVEL=ERROR $(BIN)/python ops/bench/scheduler.py
+
+calibrate: install ## Measure the tiny model's step times here, for the simulator
+	@$(BIN)/python ops/bench/calibrate.py
+
+figures: install ## Draw the paper's figures from the simulator (45 minutes on two cores)
+	@$(BIN)/autellix sim all
+	@$(BIN)/autellix sim page
 
 pre-commit: dev ## Run the checks before every commit
 	@$(BIN)/pre-commit install

@@ -15,6 +15,14 @@ class Delivery(NamedTuple):
 Handler = Callable[[Delivery], Awaitable[None]]
 
 
+def matches(pattern: str, subject: str) -> bool:
+    """Tell whether `subject` is one that a subscription to `pattern` receives."""
+    wanted, found = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        return len(found) >= len(wanted) and all(w in ("*", f) for w, f in zip(wanted[:-1], found, strict=False))
+    return len(wanted) == len(found) and all(w in ("*", f) for w, f in zip(wanted, found, strict=True))
+
+
 class BusDownError(ConnectionError):
     """The bus cannot be reached, or was closed."""
 

@@ -5,12 +5,14 @@ never publishes and never asks another service. The same core runs on NATS, in m
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from autellix.schemas import subjects
 from autellix.schemas.base import Message
+from autellix.schemas.codec import Decoder
 from autellix.schemas.messages import Event
 
 
@@ -45,6 +47,18 @@ class Core(Protocol):
     def tick(self, now_ms: float) -> Iterable[Out]:
         """Let time pass: return what is due at `now_ms`."""
         ...
+
+
+@dataclass(frozen=True)
+class Listen:
+    """One subscription of a service."""
+
+    subject: str
+    decoder: Decoder[Any]
+    queue: str = ""
+    """The queue group: of its members one hears a message. Empty: every instance hears it."""
+    answered: bool = False
+    """A request: without a reply subject there is nobody to answer, and it is dropped."""
 
 
 class Chance(Protocol):

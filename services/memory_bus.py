@@ -8,17 +8,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from autellix.services.bus import BusDownError, Delivery, Handler, PayloadTooLargeError
+from autellix.services.bus import BusDownError, Delivery, Handler, PayloadTooLargeError, matches
 
 log = structlog.get_logger()
-
-
-def matches(pattern: str, subject: str) -> bool:
-    """Tell whether `subject` is one that a subscription to `pattern` receives."""
-    wanted, found = pattern.split("."), subject.split(".")
-    if wanted[-1] == ">":
-        return len(found) >= len(wanted) and all(w in ("*", f) for w, f in zip(wanted[:-1], found, strict=False))
-    return len(wanted) == len(found) and all(w in ("*", f) for w, f in zip(wanted, found, strict=True))
 
 
 @dataclass(eq=False)

@@ -20,12 +20,12 @@ import uvloop
 
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody
-from autellix.schemas.codec import Decoder, MalformedMessageError, encode, is_json
+from autellix.schemas.codec import MalformedMessageError, encode, is_json
 from autellix.schemas.messages import EngineList, Failed, Finished, ProgramList, ProgramRecord
 from autellix.services import logs, notify
 from autellix.services.bus import Bus, BusDownError, Delivery, Handler, Subscription
 from autellix.services.config import StartError
-from autellix.services.core import Core, Out, Reply
+from autellix.services.core import Core, Listen, Out, Reply
 from autellix.services.nats_bus import NatsBus, connect
 
 log = structlog.get_logger()
@@ -36,18 +36,6 @@ VERSION = "0.1.0"
 def wall_ms() -> float:
     """Return the wall clock, in milliseconds."""
     return time.time() * 1000
-
-
-@dataclass(frozen=True)
-class Listen:
-    """One subscription of a service."""
-
-    subject: str
-    decoder: Decoder[Any]
-    queue: str = ""
-    """The queue group: of its members one hears a message. Empty: every instance hears it."""
-    answered: bool = False
-    """A request: without a reply subject there is nobody to answer, and it is dropped."""
 
 
 @dataclass(order=True)

@@ -59,6 +59,12 @@ class ReportSender:
             with contextlib.suppress(OSError):
                 self._socket.send(_ENCODER.encode(report))
 
+    def close(self) -> None:
+        """Close the socket; what is sent later goes nowhere."""
+        if self._socket:
+            self._socket.close()
+            self._socket = None
+
 
 class ReportReceiver:
     """The worker's end: a socket at `path`."""

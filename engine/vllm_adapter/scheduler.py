@@ -14,7 +14,6 @@ Rules:
 """
 
 import time
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from autellix.engine.policy import call_queues, policy_named
 from autellix.engine.policy.displacement import displacements
@@ -33,6 +32,7 @@ from autellix.engine.vllm_adapter.lifetime import die_with_parent
 from autellix.engine.vllm_adapter.options import SchedulerOptions, from_config
 from autellix.engine.vllm_adapter.reports import Busy, ReportSender
 from autellix.engine.vllm_adapter.request_queue import ProgramRequestQueue
+from autellix.engine.vllm_adapter.running_order import RunningOrder
 
 BUSY_REPORT_MS = 100.0
 
@@ -59,17 +59,15 @@ class ProgramScheduler(AsyncScheduler):
         check_version(allow_untested=options.allow_untested_vllm)
         check_scheduler(self)
         self._reports = ReportSender(options.report_socket)
-        self._steps: deque[Step] = deque()
-        self._last_output_ms = 0.0
         self._busy_reported_ms = 0.0
         self.running: list[Request] = []
-        self._misplaced: set[str] = set()
-        """Running requests that do not stand at their rank in `running`."""
         self._follow(options)
 
     def _follow(self, options: SchedulerOptions) -> None:
         """Go by these options from now on; there are no requests yet."""
         self.options = options
+        self._steps: deque[Step] = deque()
+        self._last_output_ms = 0.0
         queues = call_queues(
             policy_named(options.policy),
             first_quantum_ms=options.first_quantum_ms,
@@ -78,6 +76,7 @@ class ProgramScheduler(AsyncScheduler):
             fit_ladder=options.fit_ladder,
         )
         self._calls = EngineCalls(queues, self._reports)
+        self._order = RunningOrder(self._calls.rank_of)
         self.waiting = self._program_waiting = ProgramRequestQueue(self._calls.rank_of)
         self.kv_holding_waiting = self._program_holding = ProgramRequestQueue(self._calls.rank_of)
 
@@ -93,9 +92,9 @@ class ProgramScheduler(AsyncScheduler):
         if self.current_step % self.options.policy_interval_steps == 0:
             self._apply_policy(at_ms)
         output = super().schedule(throttle_prefills)
-        entered = [self.requests[new.req_id] for new in output.scheduled_new_reqs]
-        entered += [self.requests[request_id] for request_id in output.scheduled_cached_reqs.resumed_req_ids]
-        self._misplaced.update(request.request_id for request in entered)
+        admitted = len(output.scheduled_new_reqs) + len(output.scheduled_cached_reqs.resumed_req_ids)
+        entered = self.running[len(self.running) - admitted :]  # vLLM appends them, in the order of admission
+        self._order.appended(entered)
         self._steps.append(Step(at_ms, self._calls.scheduled(entered, self._skipped(output), at_ms)))
         return output
 
@@ -123,26 +122,18 @@ class ProgramScheduler(AsyncScheduler):
     def _apply_policy(self, at_ms: float) -> None:
         """Put everything in the order of the policy and make room for who is strictly better."""
         self._rerank(self._calls.promoted(at_ms))
-        self._order_running()
+        self._order.restore(self.running)
         self._make_room(at_ms)
         self._put_decodes_first()
 
     def _rerank(self, requests: Iterable[Request]) -> None:
         """Move `requests` to the rank they have now: at once where they wait, with the next policy step where not."""
         for request in requests:
-            self._misplaced.add(request.request_id)
-            self._program_waiting.rerank(request)
-            self._program_holding.rerank(request)
-
-    def _order_running(self) -> None:
-        """Put every running request at its rank."""
-        if not self._misplaced:
-            return
-        moved = [request for request in self.running if request.request_id in self._misplaced]
-        self.running = [request for request in self.running if request.request_id not in self._misplaced]
-        for request in moved:
-            insort(self.running, request, key=self._calls.rank_of)
-        self._misplaced.clear()
+            if request.status == RequestStatus.RUNNING:
+                self._order.moved(request)
+            else:
+                self._program_waiting.rerank(request)
+                self._program_holding.rerank(request)
 
     def _make_room(self, at_ms: float) -> None:
         """Preempt the worst running requests for strictly better waiting ones."""
@@ -159,8 +150,7 @@ class ProgramScheduler(AsyncScheduler):
         for victim in victims:
             if not self._request_blocks_can_be_freed(victim):
                 return
-            self.running.remove(victim)
-            self._preempt_request(victim, at_ms / 1000)
+            self._preempt_request(self.running.pop(), at_ms / 1000)
 
     def _fits(self) -> Callable[[Request], bool | None]:
         """Return what tells whether one more newcomer fits in the free blocks, beside those asked about before."""
@@ -182,21 +172,30 @@ class ProgramScheduler(AsyncScheduler):
 
     def _put_decodes_first(self) -> None:
         """Move unfinished prefills behind the decodes, if no block can be short in this step."""
-        prefills = [request for request in self.running if request in self._inflight_prefills]
+        if not self._inflight_prefills:
+            return
         most_blocks = 2 * len(self.running) + self.max_num_scheduled_tokens // self.block_size
-        if prefills and self.kv_cache_manager.block_pool.get_num_free_blocks() >= most_blocks:
+        if self.kv_cache_manager.block_pool.get_num_free_blocks() >= most_blocks:
+            prefills = [request for request in self.running if request in self._inflight_prefills]
             self.running = [request for request in self.running if request not in self._inflight_prefills] + prefills
-            self._misplaced.update(request.request_id for request in prefills)
+            self._order.appended(prefills)
 
     def _preempt_request(self, request: Request, timestamp: float, drop_stale_output: bool = False) -> None:  # noqa: FBT001, FBT002 - vLLM's signature
         """Let a running request wait again, in its place; whoever decided it."""
         self._calls.preempted(request, now_ms())
+        self._order.forget(request)
         super()._preempt_request(request, timestamp, drop_stale_output)
 
     def _free_request(self, request: Request, delay_free_blocks: bool = False) -> Any:  # noqa: FBT001, FBT002 - vLLM's signature
         """Close a request's account, however it ended."""
         self._calls.ended(request, now_ms())
+        self._order.forget(request)
         return super()._free_request(request, delay_free_blocks)
+
+    def shutdown(self) -> None:
+        """Let go of what the scheduler holds."""
+        self._reports.close()
+        super().shutdown()
 
     def _report_busy(self, at_ms: float) -> None:
         self._busy_reported_ms = at_ms

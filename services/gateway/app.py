@@ -12,8 +12,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from autellix.schemas import subjects
-from autellix.schemas.codec import ENGINE_EVENTS
 from autellix.schemas.messages import Failed, Finished
 from autellix.schemas.openai import APIS, invalid
 from autellix.services.bus import Bus
@@ -21,13 +19,12 @@ from autellix.services.config import GatewaySettings
 from autellix.services.gateway import answers, failures, submission
 from autellix.services.gateway.core import EngineRotation
 from autellix.services.gateway.errors import ERRORS, on_error, request_id
+from autellix.services.gateway.listens import LISTENS
 from autellix.services.gateway.streams import Inbox
-from autellix.services.runner import CoreRunner, Listen
+from autellix.services.runner import CoreRunner
 from autellix.services.web import WebServer, health_routes
 
 log = structlog.get_logger()
-
-LISTENS = (Listen(subjects.ENGINE_EVENTS, ENGINE_EVENTS),)
 
 
 @asynccontextmanager

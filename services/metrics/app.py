@@ -10,16 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from autellix.schemas import subjects
-from autellix.schemas.codec import EVENTS
 from autellix.services.bus import Bus
 from autellix.services.config import MetricsSettings
 from autellix.services.metrics.core import MetricsCore
 from autellix.services.metrics.exporter import Exporter
-from autellix.services.runner import CoreRunner, Listen, wall_ms
+from autellix.services.metrics.listens import LISTENS
+from autellix.services.runner import CoreRunner, wall_ms
 from autellix.services.web import WebServer, health_routes
-
-LISTENS = (Listen(subjects.EVENTS, EVENTS),)
 
 
 @asynccontextmanager

@@ -4,23 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from autellix.schemas import subjects
-from autellix.schemas.codec import CALL_EVENTS, PROGRAM_EVENTS, Decoder
-from autellix.schemas.messages import GetProgram, ListPrograms, SubmittedCall
 from autellix.services.command_line import from_command_line
 from autellix.services.nats_bus import NatsBus
 from autellix.services.process_table.core import ProcessTable
-from autellix.services.runner import CoreRunner, Listen, run_process
-
-GROUP = "process-table"
-
-LISTENS = (
-    *(Listen(subject, CALL_EVENTS) for subject in subjects.CALL_ENDS),
-    Listen(subjects.CALL_ROUTED_EVENT, CALL_EVENTS),
-    Listen(subjects.PROGRAM_EVENTS, PROGRAM_EVENTS),
-    Listen(subjects.CALL_SUBMITTED, Decoder(SubmittedCall), GROUP),
-    Listen(subjects.PROGRAMS_LIST, Decoder(ListPrograms), GROUP, answered=True),
-    Listen(subjects.PROGRAMS_GET, Decoder(GetProgram), GROUP, answered=True),
-)
+from autellix.services.process_table.listens import LISTENS
+from autellix.services.runner import CoreRunner, run_process
 
 
 def main() -> None:

@@ -4,26 +4,12 @@ import secrets
 
 import msgspec
 
-from autellix.schemas import subjects
-from autellix.schemas.codec import CALL_ENDS, CALL_EVENTS, Decoder
-from autellix.schemas.messages import CancelCalls, EndSession, StartSession, SubmitCall, TouchSession
 from autellix.services.bus import Bus
 from autellix.services.command_line import from_command_line
 from autellix.services.config import SessionManagerSettings
-from autellix.services.runner import CoreRunner, Listen, run_process
+from autellix.services.runner import CoreRunner, run_process
 from autellix.services.session_manager.core import SessionManager
-
-GROUP = "session-manager"
-
-LISTENS = (
-    *(Listen(subject, CALL_ENDS) for subject in subjects.CALL_ENDS),
-    Listen(subjects.CALL_ROUTED_EVENT, CALL_EVENTS),
-    Listen(subjects.SESSIONS_START, Decoder(StartSession), GROUP, answered=True),
-    Listen(subjects.SESSIONS_TOUCH, Decoder(TouchSession), GROUP, answered=True),
-    Listen(subjects.SESSIONS_END, Decoder(EndSession), GROUP, answered=True),
-    Listen(subjects.CALLS_SUBMIT, Decoder(SubmitCall), GROUP, answered=True),
-    Listen(subjects.CALLS_CANCEL, Decoder(CancelCalls), GROUP, answered=True),
-)
+from autellix.services.session_manager.listens import LISTENS
 
 
 def carried(settings: SessionManagerSettings, max_payload: int) -> SessionManagerSettings:

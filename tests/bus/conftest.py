@@ -34,15 +34,15 @@ from autellix.services.config import (
     SessionManagerSettings,
 )
 from autellix.services.engine_worker.shell import EngineWorker
-from autellix.services.load_balancer.__main__ import LISTENS as BALANCER_LISTENS
 from autellix.services.load_balancer.core import LoadBalancer
+from autellix.services.load_balancer.listens import LISTENS as BALANCER_LISTENS
 from autellix.services.memory_bus import MemoryBus, MemoryHub
 from autellix.services.nats_bus import connect
-from autellix.services.process_table.__main__ import LISTENS as TABLE_LISTENS
 from autellix.services.process_table.core import ProcessTable
+from autellix.services.process_table.listens import LISTENS as TABLE_LISTENS
 from autellix.services.runner import CoreRunner
-from autellix.services.session_manager.__main__ import LISTENS as MANAGER_LISTENS
 from autellix.services.session_manager.core import SessionManager
+from autellix.services.session_manager.listens import LISTENS as MANAGER_LISTENS
 
 Connect = Callable[[], Awaitable[Bus]]
 PATIENCE_S = 10.0

@@ -9,8 +9,8 @@ from autellix.schemas.codec import FRAMES, encode
 from autellix.schemas.messages import Accepted, Failed, SubmitCall
 from autellix.services.config import SessionManagerSettings
 from autellix.services.runner import CoreRunner
-from autellix.services.session_manager.__main__ import LISTENS
 from autellix.services.session_manager.core import SessionManager
+from autellix.services.session_manager.listens import LISTENS
 
 if TYPE_CHECKING:
     from tests.bus.conftest import Connect, Inbox

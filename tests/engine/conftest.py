@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from autellix.engine.vllm_adapter.reports import Busy, Ended, ReportReceiver
 BLOCK = 32
 BLOCKS = 64
 BUDGET = 256
+SLOTS = 2
 
 
 class Bench:
@@ -29,7 +30,7 @@ class Bench:
 
         self.receiver = receiver
         options = SchedulerOptions(policy="fcfs", report_socket=str(receiver.path), preemptions_per_step_max=2)
-        shape = {"max_num_seqs": 2, "max_num_batched_tokens": BUDGET, "max_model_len": 1024, "block_size": BLOCK}
+        shape = {"max_num_seqs": SLOTS, "max_num_batched_tokens": BUDGET, "max_model_len": 1024, "block_size": BLOCK}
         named = {"dtype": "float32", "enforce_eager": True, "num_gpu_blocks_override": BLOCKS, **shape, **arguments}
         self.engine = LLMEngine.from_engine_args(
             EngineArgs(
@@ -86,9 +87,12 @@ class Bench:
         assert self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == BLOCKS - 1  # one is vLLM's own
 
 
+Makers = tuple[Callable[[], Bench], Callable[[], Bench]]
+
+
 @pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Return the engine; it starts once."""
+def makers() -> Iterator[Makers]:
+    """Return what starts each engine, in an environment that keeps it in this process; each starts once."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         for name, value in {
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -97,6 +101,20 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
             "TORCHDYNAMO_DISABLE": "1",
         }.items():
             patch.setenv(name, value)
-        receiver = ReportReceiver(Path(folder) / "reports")
-        yield Bench(models.resolve("tiny"), receiver)
-        receiver.close()
+        receivers = [ReportReceiver(Path(folder) / name) for name in ("async", "sync")]
+        model = models.resolve("tiny")
+        yield lambda: Bench(model, receivers[0]), lambda: Bench(model, receivers[1], async_scheduling=False)
+        for receiver in receivers:
+            receiver.close()
+
+
+@pytest.fixture(scope="session")
+def bench(makers: Makers) -> Bench:
+    """Return an engine as it serves: it schedules a step while the one before it runs."""
+    return makers[0]()
+
+
+@pytest.fixture(scope="session")
+def sync_bench(makers: Makers) -> Bench:
+    """Return an engine that schedules a step when the one before it is done."""
+    return makers[1]()

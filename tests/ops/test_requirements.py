@@ -60,6 +60,7 @@ def test_everything_declared_is_pinned() -> None:
     needs = [
         *project["dependencies"],
         *project["optional-dependencies"]["services"],
+        *project["optional-dependencies"]["sim"],
         *pyproject["dependency-groups"]["dev"],
     ]
 

@@ -23,9 +23,9 @@ from autellix.schemas.messages import (
     StartSession,
 )
 from autellix.services.bus import Delivery
-from autellix.services.core import Out, Reply, answer
+from autellix.services.core import Listen, Out, Reply, answer
 from autellix.services.memory_bus import MemoryBus, MemoryHub
-from autellix.services.runner import CoreRunner, Listen, ids_of
+from autellix.services.runner import CoreRunner, ids_of
 
 STARTED = SessionStarted(program_id=ProgramId("p"), ttl_ms=1.0)
 DOWN = EngineDown(engine_id=EngineId("e0"), incarnation=Incarnation("i1"), reason="", at_ms=0.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autellix.schemas import subjects
 from autellix.schemas.ids import EngineId
 from autellix.schemas.messages import EngineDown, Event
-from autellix.services.memory_bus import matches
+from autellix.services.bus import matches
 
 SAFE = string.ascii_letters + string.digits + "_-"
 

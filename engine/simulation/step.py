@@ -1,0 +1,27 @@
+"""What one step of a simulated engine computes."""
+
+from dataclasses import dataclass, field
+
+from autellix.engine.executor import Turn
+from autellix.engine.simulation.live import LiveCall
+
+
+@dataclass(slots=True)
+class Step:
+    """One step, as it was chosen."""
+
+    began_ms: float
+    turns: list[Turn] = field(default_factory=list)
+    """Who began and ceased to run for it."""
+    chunks: list[tuple[LiveCall, int]] = field(default_factory=list)
+    """Prefills, with the tokens of each."""
+    decodes: bool = True
+    """Whether the decoding calls are part of it."""
+    grown: bool = False
+    """Whether the decoding calls have their blocks for it."""
+    swap_ms: float = 0.0
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the next step is like this one unless something happens."""
+        return self.decodes and not self.chunks and not self.turns

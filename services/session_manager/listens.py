@@ -1,0 +1,18 @@
+"""What the session manager subscribes to, the most urgent first."""
+
+from autellix.schemas import subjects
+from autellix.schemas.codec import CALL_ENDS, CALL_EVENTS, Decoder
+from autellix.schemas.messages import CancelCalls, EndSession, StartSession, SubmitCall, TouchSession
+from autellix.services.core import Listen
+
+GROUP = "session-manager"
+
+LISTENS = (
+    *(Listen(subject, CALL_ENDS) for subject in subjects.CALL_ENDS),
+    Listen(subjects.CALL_ROUTED_EVENT, CALL_EVENTS),
+    Listen(subjects.SESSIONS_START, Decoder(StartSession), GROUP, answered=True),
+    Listen(subjects.SESSIONS_TOUCH, Decoder(TouchSession), GROUP, answered=True),
+    Listen(subjects.SESSIONS_END, Decoder(EndSession), GROUP, answered=True),
+    Listen(subjects.CALLS_SUBMIT, Decoder(SubmitCall), GROUP, answered=True),
+    Listen(subjects.CALLS_CANCEL, Decoder(CancelCalls), GROUP, answered=True),
+)

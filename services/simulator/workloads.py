@@ -1,0 +1,115 @@
+"""Which programs arrive, and when."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from autellix.services.simulator.scenario import Scenario
+from autellix.services.simulator.traces import TraceProgram, read_trace
+
+TRACES = Path(__file__).resolve().parents[2] / "ops/bench/traces"
+"""In the repository; they are no part of an installed package."""
+
+
+class WorkloadError(ValueError):
+    """A workload that cannot be run; the text says why."""
+
+
+class Part(NamedTuple):
+    """One trace of a workload."""
+
+    trace: str
+    max_calls: int | None = None
+
+
+SHAREGPT = Part("sharegpt", max_calls=80)
+BFCL = Part("bfcl")
+LATS = Part("lats_synthetic_fewshot")
+
+WORKLOADS = {
+    "sharegpt": (SHAREGPT,),
+    "bfcl": (BFCL,),
+    "lats": (LATS,),
+    "mixed": (SHAREGPT, BFCL, LATS),
+    "claude_code": (Part("claude_code"),),
+}
+"""The workloads of the paper (section 6.1; `mixed` has equal shares of its parts), and one more."""
+
+
+class Arrival(NamedTuple):
+    """A program that arrives."""
+
+    at_ms: float
+    trace: str
+    program: TraceProgram
+
+
+def arrivals(scenario: Scenario) -> list[Arrival]:
+    """Return the programs of a scenario in order of arrival.
+
+    The seed decides which; a different rate, engine or policy gets the same programs in the same order.
+
+    Raises:
+        WorkloadError: for an unknown workload, or one without a program that may be taken.
+        TraceError: for a trace that makes no sense.
+    """
+    parts = WORKLOADS.get(scenario.workload) or (_part_of_path(scenario.workload),)
+    chance = random.Random(f"programs {scenario.seed}")  # noqa: S311 - a simulation is repeatable
+    chosen: list[tuple[str, TraceProgram]] = []
+    for number, part in enumerate(parts):
+        count = len(range(number, scenario.programs, len(parts)))
+        chosen += [(part.trace, program) for program in _sample(_programs(part, scenario), count, chance)]
+    chance.shuffle(chosen)
+    times = _times_ms(scenario)
+    return [Arrival(at_ms, trace, program) for at_ms, (trace, program) in zip(times, chosen, strict=True)]
+
+
+def check_fit(arriving: Sequence[Arrival], tokens: int) -> None:
+    """Refuse programs that grow longer than an engine can hold.
+
+    Raises:
+        WorkloadError: naming the first of them.
+    """
+    too_long = [program for _, _, program in arriving if program.context_tokens > tokens]
+    if too_long:
+        first = too_long[0]
+        raise WorkloadError(
+            f"{len(too_long)} of {len(arriving)} programs do not fit an engine that holds {tokens} tokens: "
+            f"{first.program_id} grows to {first.context_tokens}. Leave them out with max_context_tokens."
+        )
+
+
+def _part_of_path(workload: str) -> Part:
+    if not workload.endswith(".jsonl.gz"):
+        known = ", ".join(WORKLOADS)
+        raise WorkloadError(f"workload: {workload!r} is neither one of {known} nor the path of a .jsonl.gz file")
+    return Part(workload)
+
+
+def _programs(part: Part, scenario: Scenario) -> list[TraceProgram]:
+    """Return the programs of a trace that the scenario takes."""
+    path = Path(part.trace) if part.trace.endswith(".jsonl.gz") else TRACES / f"{part.trace}.jsonl.gz"
+    calls = scenario.max_calls or part.max_calls or float("inf")
+    tokens = scenario.max_context_tokens or float("inf")
+    found = [each for each in read_trace(path) if len(each.calls) <= calls and each.context_tokens <= tokens]
+    if not found:
+        raise WorkloadError(f"{path}: every program is above max_calls or max_context_tokens")
+    return found
+
+
+def _sample(programs: list[TraceProgram], count: int, chance: random.Random) -> list[TraceProgram]:
+    """Return different programs, as long as there are enough."""
+    return chance.sample(programs, count) if count <= len(programs) else chance.choices(programs, k=count)
+
+
+def _times_ms(scenario: Scenario) -> list[float]:
+    """Return ascending times; with another rate the same pattern, stretched."""
+    if scenario.rate_per_s is None:
+        return [0.0] * scenario.programs
+    chance = random.Random(f"arrivals {scenario.seed}")  # noqa: S311 - a simulation is repeatable
+    at_ms, times = 0.0, []
+    for _ in range(scenario.programs):
+        at_ms += chance.expovariate(1.0) * 1000 / scenario.rate_per_s
+        times.append(at_ms)
+    return times

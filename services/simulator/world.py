@@ -1,0 +1,146 @@
+"""Puts the whole product together in virtual time and runs it: `simulate` is the simulator's one entry."""
+
+import itertools
+import random
+from collections.abc import Sequence
+from functools import partial
+
+from autellix.engine.simulation.timing import Calibration
+from autellix.schemas.codec import Decoder
+from autellix.schemas.ids import EngineId
+from autellix.schemas.messages import Frame, SessionAnswer
+from autellix.services.config import ProcessTableSettings, SessionManagerSettings
+from autellix.services.load_balancer.core import LoadBalancer
+from autellix.services.load_balancer.listens import LISTENS as BALANCER_LISTENS
+from autellix.services.process_table.core import ProcessTable
+from autellix.services.process_table.listens import LISTENS as TABLE_LISTENS
+from autellix.services.session_manager.core import SessionManager
+from autellix.services.session_manager.listens import LISTENS as MANAGER_LISTENS
+from autellix.services.simulator.agent import INBOXES, Agent, EndedCall, Interrupts, Surroundings
+from autellix.services.simulator.clock import Clock
+from autellix.services.simulator.contents import Contents, ContentStore
+from autellix.services.simulator.engines import calibration_of, capacity_tokens, engine_info, new_engine
+from autellix.services.simulator.measurements import Measurements
+from autellix.services.simulator.oracle import Oracle
+from autellix.services.simulator.results import EngineRow, Result, summary
+from autellix.services.simulator.scenario import Scenario, checked
+from autellix.services.simulator.virtual_bus import Envelope, VirtualBus
+from autellix.services.simulator.worker import SimulatedWorker
+from autellix.services.simulator.workloads import Arrival, arrivals, check_fit
+
+TICK_MS = 1000.0
+
+
+def simulate(scenario: Scenario) -> Result:
+    """Run a scenario; equal scenarios have equal results, in any process.
+
+    Raises:
+        ValueError: before anything runs, for a scenario, workload, trace or calibration that makes no sense.
+    """
+    return World(checked(scenario), arrivals(scenario)).run()
+
+
+class World:
+    """One simulation: the cores of the services on a virtual bus, engines, and agents.
+
+    Args:
+        scenario: What to simulate.
+        arriving: The programs, in order of arrival.
+        coded: Encode and decode every message, as the real bus does.
+    """
+
+    def __init__(self, scenario: Scenario, arriving: Sequence[Arrival], *, coded: bool = False) -> None:
+        calibration = calibration_of(scenario)
+        check_fit(arriving, capacity_tokens(calibration))
+        self.clock = Clock()
+        self.bus = VirtualBus(self.clock, coded=coded)
+        self.store: ContentStore = {}
+        self.agents: dict[int, Agent] = {}
+        """Those that have arrived and are not over."""
+        self.measurements = Measurements(scenario)
+        self._scenario = scenario
+        self._contents = Contents(calibration.engine.block_size)
+        self._oracle = Oracle(calibration.step)
+        interrupts = Interrupts(scenario.interrupt_cap_s * 1000, scenario.interrupt_unknown_s * 1000)
+        self._surroundings = Surroundings(self.clock, self.bus, self.store, interrupts, self)
+        self._start_services()
+        self.workers = [self._worker(number, calibration) for number in range(scenario.engines)]
+        self.bus.subscribe(f"{INBOXES}*.*", Decoder(Frame | SessionAnswer), self._on_inbox)
+        for number, arrival in enumerate(arriving):
+            self.clock.at(arrival.at_ms, partial(self._arrive, number, arrival))
+
+    def _start_services(self) -> None:
+        """Hang the cores on the bus, each listening to what the real service listens to."""
+        numbers = itertools.count()
+        limits = SessionManagerSettings(programs_max=self._scenario.programs)
+        chance = random.Random(f"balancer {self._scenario.seed}")  # noqa: S311 - a simulation is repeatable
+        self.manager = SessionManager(limits, new_id=lambda: f"{next(numbers):032x}", secret=b"simulator")
+        self.table = ProcessTable(ProcessTableSettings())
+        self.balancer = LoadBalancer(self._scenario.balancer, chance)
+        self.bus.hang(self.manager, MANAGER_LISTENS)
+        self.bus.hang(self.table, TABLE_LISTENS)
+        self.bus.hang(self.balancer, BALANCER_LISTENS)
+        self.clock.at(TICK_MS, self._tick)
+
+    def _worker(self, number: int, calibration: Calibration) -> SimulatedWorker:
+        engine = new_engine(self._scenario, calibration, self._oracle.remaining_ms)
+        info = engine_info(self._scenario, calibration)
+        name = EngineId(f"engine-{number}")
+        worker = SimulatedWorker(name, engine, info, clock=self.clock, bus=self.bus, store=self.store)
+        worker.start()
+        return worker
+
+    def run(self) -> Result:
+        """Let time pass until the measured programs are over, or the limit is reached, and return what came out."""
+        limit_ms = self._scenario.limit_s * 1000
+        self.bus.deliver()
+        while not self.measurements.complete and self.clock.next_ms < limit_ms:
+            self.clock.step()
+            self.bus.deliver()
+        if self.measurements.complete:
+            return self._result(self.clock.now_ms, limit_hit=False)
+        return self._result(limit_ms, limit_hit=True)
+
+    def _result(self, now_ms: float, *, limit_hit: bool) -> Result:
+        rows = self.measurements.rows(self.agents, now_ms)
+        engines = [
+            EngineRow(engine=each.core.engine_id, calls=each.calls_ended, counters=each.engine.counters)
+            for each in self.workers
+        ]
+        finished = self.measurements.programs_finished
+        return Result(
+            scenario=self._scenario,
+            summary=summary(rows, engines, programs_finished=finished, virtual_ms=now_ms, limit_hit=limit_hit),
+            engines=engines,
+            programs=rows,
+            calls=self.measurements.calls,
+        )
+
+    def _tick(self) -> None:
+        for core in (self.manager, self.table, self.balancer):
+            self.bus.say(core.tick(self.clock.now_ms))
+        self.clock.at(self.clock.now_ms + TICK_MS, self._tick)
+
+    def _arrive(self, number: int, arrival: Arrival) -> None:
+        contents = self._contents.of_program(arrival.trace, arrival.program)
+        agent = self.agents[number] = Agent(number, arrival, contents, self._surroundings)
+        agent.start()
+
+    def _on_inbox(self, envelope: Envelope) -> None:
+        _, number, inbox = envelope.subject.split(".")
+        self.agents[int(number)].hear(envelope.message, inbox)
+
+    def started(self, agent: Agent) -> None:
+        """Hear from an agent that its program has an id."""
+        self._oracle.started(agent.program_id, agent.arrival.program)
+
+    def call_ended(self, agent: Agent, ended: EndedCall) -> None:
+        """Hear from an agent that a call was answered."""
+        self._oracle.call_ended(agent.program_id, ended.call)
+        self.measurements.call_ended(agent, ended)
+
+    def over(self, agent: Agent) -> None:
+        """Hear from an agent that its program is over."""
+        self._oracle.over(agent.program_id)
+        self.measurements.over(agent, self.clock.now_ms)
+        del self.agents[agent.number]
