@@ -68,7 +68,9 @@ def main() -> None:
     extras = pyproject["project"]["optional-dependencies"]
     ours = [*pyproject["project"]["dependencies"], *extras["services"], *extras["sim"]]
     engine = versions(*TORCH, *declared_by_vllm(), *ours, *FOR_CONVERSION, SHARED_WITH_CUDA)
-    write("engine-cpu.txt", "Everything the services, the simulator and vLLM on a CPU need, but torch and vLLM.", engine)
+    write(
+        "engine-cpu.txt", "Everything the services, the simulator and vLLM on a CPU need, but torch and vLLM.", engine
+    )
 
     tools = versions("-c", str(REQUIREMENTS / "engine-cpu.txt"), *pyproject["dependency-groups"]["dev"])
     write("dev.txt", "The development tools.", {name: tools[name] for name in tools.keys() - engine.keys()})

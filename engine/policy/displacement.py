@@ -5,9 +5,11 @@ Rules:
   two calls cannot put each other out in turn: between two changes of queue the order is fixed.
 * A victim is chosen after its newcomer is known to fit; the walk stops at the first newcomer that does not.
 * A demoted call that still runs leaves only if a better one needs its slot: the batch is not rebuilt for its sake.
+* A call whose prefill is under way does not give way: what it computed could be lost before it brought a token, and two
+  calls with prompts of several steps and short quanta could take turns for ever without either getting on.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from autellix.engine.policy.call import Level
@@ -17,7 +19,7 @@ Call = TypeVar("Call")
 
 def displacements(
     newcomers: Iterable[Call],
-    running: Sequence[Call],
+    yielding: Iterable[Call],
     *,
     level: Callable[[Call], Level],
     fits: Callable[[Call], bool | None],
@@ -28,7 +30,7 @@ def displacements(
 
     Args:
         newcomers: Waiting calls, the best first; no more are taken from it than are looked at.
-        running: The batch, the best first.
+        yielding: Running calls that may give way, the worst first.
         level: A call's priority and queue.
         fits: Whether a newcomer's KV cache fits beside that of the newcomers asked about before; None: it cannot run
             in this step whatever gives way, and is passed over.
@@ -36,7 +38,7 @@ def displacements(
         most: At most this many give way in one step.
     """
     victims: list[Call] = []
-    worst_first = reversed(running)
+    worst_first = iter(yielding)
     victim = next(worst_first, None)
     for newcomer in newcomers:
         if free_slots <= 0 and (victim is None or len(victims) == most or level(newcomer) >= level(victim)):

@@ -143,11 +143,12 @@ class Batch:
             self._changed = False
             return
         self._changed = False
+        yielding = [live for live in reversed(self.running.calls) if live in self.decodes]
         victims = displacements(
             self.waiting.calls,
-            self.running.calls,
+            yielding,
             level=lambda live: live.queued.level,
-            fits=self.memory.room(self._free_slots, map(self._blocks_of, reversed(self.running.calls))),
+            fits=self.memory.room(self._free_slots, map(self._blocks_of, yielding)),
             free_slots=self._free_slots,
             most=self._options.preemptions_per_step_max,
         )

@@ -110,9 +110,9 @@ class EngineCalls:
             state.was_started = True
             if request.prefill_stats:  # vLLM fills it at the first admission and takes it at the first token
                 state.cached_tokens = request.prefill_stats.num_cached_tokens
-            self._reports.send(Started(call_id, state.queued.wait_ms))
+            self._reports.note(Started(call_id, state.queued.wait_ms))
         elif not was_running:
-            self._reports.send(Resumed(call_id))
+            self._reports.note(Resumed(call_id))
 
     def _board(self, request_id: str, change: StepChange) -> None:
         state = self._of_request.get(request_id)
@@ -134,7 +134,7 @@ class EngineCalls:
         self._alight(state, request.request_id, self._left)
         if not state.running:
             self._queues.preempt(state.queued.call_id, now_ms)
-            self._reports.send(Preempted(state.queued.call_id))
+            self._reports.note(Preempted(state.queued.call_id))
 
     def promoted(self, now_ms: float) -> list[Request]:
         """Return the requests whose rank a promotion changed."""
@@ -174,7 +174,7 @@ class EngineCalls:
         call_id = state.queued.call_id
         del self._of_call[call_id]
         queued = self._queues.remove(call_id, now_ms)
-        self._reports.send(
+        self._reports.note(
             Ended(
                 call_id=call_id,
                 service_ms=queued.service_ms,

@@ -16,6 +16,7 @@ PARAMETERS = {
     "add_request": ["request"],
     "schedule": ["throttle_prefills"],
     "update_from_output": ["scheduler_output", "model_runner_output"],
+    "finish_requests": ["request_ids", "finished_status"],
     "_preempt_request": ["request", "timestamp", "drop_stale_output"],
     "_free_request": ["request", "delay_free_blocks"],
     "_is_blocked_waiting_status": ["status"],

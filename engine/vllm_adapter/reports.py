@@ -40,27 +40,37 @@ class Busy(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 Report = Turn | Ended | Busy
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
+_DECODER: msgspec.msgpack.Decoder[list[Report]] = msgspec.msgpack.Decoder(list[Report])
 _DATAGRAM_MAX = 65_536
+_REPORTS_MAX = 64
+"""In one datagram."""
 
 
 class ReportSender:
-    """The scheduler's end."""
+    """The scheduler's end: what is noted during a step goes out in one datagram."""
 
     def __init__(self, address: str | None) -> None:
         self._socket: socket.socket | None = None
+        self._noted: list[Report] = []
         if address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
             self._socket.connect(address)
 
-    def send(self, report: Report) -> None:
-        """Send a report, or drop it when the worker cannot take it."""
+    def note(self, report: Report) -> None:
+        """Keep a report for the next sending."""
         if self._socket:
-            with contextlib.suppress(OSError):
-                self._socket.send(_ENCODER.encode(report))
+            self._noted.append(report)
+
+    def send(self) -> None:
+        """Send what was noted, or drop it when the worker cannot take it."""
+        noted, self._noted = self._noted, []
+        for first in range(0, len(noted), _REPORTS_MAX):
+            if self._socket:
+                with contextlib.suppress(OSError):
+                    self._socket.send(_ENCODER.encode(noted[first : first + _REPORTS_MAX]))
 
     def close(self) -> None:
-        """Close the socket; what is sent later goes nowhere."""
+        """Close the socket; what is noted later goes nowhere."""
         if self._socket:
             self._socket.close()
             self._socket = None
@@ -81,10 +91,10 @@ class ReportReceiver:
 
     def receive(self) -> list[Report]:
         """Return every report that has come."""
-        reports = []
+        reports: list[Report] = []
         with contextlib.suppress(BlockingIOError):
             while True:
-                reports.append(_DECODER.decode(self._socket.recv(_DATAGRAM_MAX)))
+                reports += _DECODER.decode(self._socket.recv(_DATAGRAM_MAX))
         return reports
 
     def close(self) -> None:

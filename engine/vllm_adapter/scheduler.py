@@ -34,7 +34,7 @@ from autellix.engine.vllm_adapter.reports import Busy, ReportSender
 from autellix.engine.vllm_adapter.request_queue import ProgramRequestQueue
 from autellix.engine.vllm_adapter.running_order import RunningOrder
 
-BUSY_REPORT_MS = 100.0
+BUSY_REPORT_MS = 250.0
 
 
 def now_ms() -> float:
@@ -96,6 +96,7 @@ class ProgramScheduler(AsyncScheduler):
         entered = self.running[len(self.running) - admitted :]  # vLLM appends them, in the order of admission
         self._order.appended(entered)
         self._steps.append(Step(at_ms, self._calls.scheduled(entered, self._skipped(output), at_ms)))
+        self._reports.send()
         return output
 
     def update_from_output(
@@ -110,7 +111,14 @@ class ProgramScheduler(AsyncScheduler):
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         if at_ms - self._busy_reported_ms >= BUSY_REPORT_MS or not self.requests:
             self._report_busy(at_ms)
+        self._reports.send()  # before vLLM sends the step's outputs: the report is there when the worker sees the end
         return outputs
+
+    def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
+        """End requests from outside, as an abort does."""
+        finished = super().finish_requests(request_ids, finished_status)
+        self._reports.send()
+        return finished
 
     def _skipped(self, output: SchedulerOutput) -> Set[str]:
         """Return the running requests that are not in the step."""
@@ -137,20 +145,27 @@ class ProgramScheduler(AsyncScheduler):
 
     def _make_room(self, at_ms: float) -> None:
         """Preempt the worst running requests for strictly better waiting ones."""
-        if not self.waiting:
+        free_slots = self.max_num_active_reqs - len(self.running) - self.num_waiting_for_streaming_input
+        if not self.waiting or (free_slots <= 0 and not self._is_better_waiting()):
             return
         victims = displacements(
             self._program_waiting.best_first(),
-            self.running,
+            (request for request in reversed(self.running) if self._may_give_way(request)),
             level=self._calls.level_of,
             fits=self._fits(),
-            free_slots=self.max_num_active_reqs - len(self.running) - self.num_waiting_for_streaming_input,
+            free_slots=free_slots,
             most=self.options.preemptions_per_step_max,
         )
         for victim in victims:
-            if not self._request_blocks_can_be_freed(victim):
-                return
-            self._preempt_request(self.running.pop(), at_ms / 1000)
+            self.running.remove(victim)
+            self._preempt_request(victim, at_ms / 1000)
+
+    def _is_better_waiting(self) -> bool:
+        level = self._calls.level_of
+        return bool(self.running) and level(self._program_waiting.peek_request()) < level(self.running[-1])
+
+    def _may_give_way(self, request: Request) -> bool:
+        return not request.is_prefill_chunk and self._request_blocks_can_be_freed(request)
 
     def _fits(self) -> Callable[[Request], bool | None]:
         """Return what tells whether one more newcomer fits in the free blocks, beside those asked about before."""
@@ -201,4 +216,4 @@ class ProgramScheduler(AsyncScheduler):
         self._busy_reported_ms = at_ms
         running, waiting = self.get_request_counts()
         usage = self.get_kv_cache_usage()
-        self._reports.send(Busy(running=running, waiting=waiting, kv_usage=usage, steps=self.current_step))
+        self._reports.note(Busy(running=running, waiting=waiting, kv_usage=usage, steps=self.current_step))

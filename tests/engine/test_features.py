@@ -209,3 +209,18 @@ def test_policy_every_few_steps(bench: Bench) -> None:
     bench.use("plas", policy_interval_steps=1)
 
     assert (steps[-1] - 1) % 8 in (0, 1)
+
+
+def test_a_prefill_under_way_does_not_give_way(bench: Bench) -> None:
+    """A call that computes its prompt keeps its slot until it brought a token; what it computed is not lost."""
+    bench.use("plas")
+    for name in ("a", "b"):
+        bench.add(name, "p" * 700, max_tokens=20, service_ms=1000.0)
+    bench.step(2)
+    bench.add("new", "go", max_tokens=2)
+    bench.step(2)
+    early = [turn for turn in bench.turns if isinstance(turn, Preempted)]
+    bench.finish()
+
+    assert early == []
+    assert [turn for turn in bench.turns if isinstance(turn, Preempted)] != []

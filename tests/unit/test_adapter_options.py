@@ -72,29 +72,34 @@ def test_reports_in_order(receiver: ReportReceiver) -> None:
         output_tokens=2,
     )
     for report in (Started(CallId("c1"), 2.5), BUSY, ended):
-        sender.send(report)
+        sender.note(report)
+    sender.send()
 
     assert receiver.receive() == [Started(CallId("c1"), 2.5), BUSY, ended]
     assert receiver.receive() == []
-    sender._socket.close()  # type: ignore[union-attr]
+    sender.close()
 
 
 def test_worker_that_does_not_read(receiver: ReportReceiver) -> None:
     """A sender whose worker is slow, and then gone, drops reports and never waits."""
     sender = ReportSender(str(receiver.path))
     for _ in range(100_000):
-        sender.send(BUSY)
+        sender.note(BUSY)
+        sender.send()
     received = len(receiver.receive())
     receiver.close()
-    sender.send(BUSY)
+    sender.note(BUSY)
+    sender.send()
 
     assert 0 < received < 100_000
     assert not receiver.path.exists()
-    sender._socket.close()  # type: ignore[union-attr]
+    sender.close()
 
 
 def test_nobody_to_report_to() -> None:
     """A scheduler without a worker reports to nobody."""
-    ReportSender(None).send(BUSY)
+    sender = ReportSender(None)
+    sender.note(BUSY)
+    sender.send()
 
-    assert ReportSender(None)._socket is None
+    assert sender._socket is None

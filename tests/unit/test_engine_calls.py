@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from autellix.engine.executor import Preempted, Resumed, Started
 from autellix.engine.policy import policy_named
 from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.queues import CallQueues
-from autellix.engine.vllm_adapter.reports import Ended, ReportReceiver, ReportSender
+from autellix.engine.vllm_adapter.reports import Ended, Report, ReportReceiver, ReportSender
 from autellix.schemas.ids import CallId
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ pytestmark = pytest.mark.vllm
 
 CALL = CallId("call-1")
 NONE: frozenset[str] = frozenset()
+Told = Callable[[], list[Report]]
 CreateRequest = Callable[..., "Request"]
 
 
@@ -59,17 +59,33 @@ def queues() -> CallQueues:
 
 
 @pytest.fixture
-def calls(queues: CallQueues, receiver: ReportReceiver) -> Iterator[EngineCalls]:
+def sender(receiver: ReportReceiver) -> Iterator[ReportSender]:
+    """Return the scheduler's end of the reports."""
+    reports = ReportSender(str(receiver.path))
+    yield reports
+    reports.close()
+
+
+@pytest.fixture
+def told(receiver: ReportReceiver, sender: ReportSender) -> Told:
+    """Return what brings over all that was noted so far."""
+
+    def bring() -> list[Report]:
+        sender.send()
+        return receiver.receive()
+
+    return bring
+
+
+@pytest.fixture
+def calls(queues: CallQueues, sender: ReportSender) -> EngineCalls:
     """Return an engine's calls, empty."""
     from autellix.engine.vllm_adapter.calls import EngineCalls
 
-    sender = ReportSender(str(receiver.path))
-    yield EngineCalls(queues, sender)
-    assert isinstance(sender._socket, socket.socket)
-    sender._socket.close()
+    return EngineCalls(queues, sender)
 
 
-def test_life_of_a_call(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+def test_life_of_a_call(calls: EngineCalls, told: Told, request_of: CreateRequest) -> None:
     """A call's reports say when it first ran and what it was charged."""
     request = request_of("r1", "call-1", service_ms=150.0)
     calls.add(request, 1000.0)
@@ -77,7 +93,7 @@ def test_life_of_a_call(calls: EngineCalls, receiver: ReportReceiver, request_of
     request.append_output_token_ids([7, 8])
     calls.ended(request, 1060.0)
 
-    assert receiver.receive() == [
+    assert told() == [
         Started(CALL, 20.0),
         Ended(
             call_id=CALL,
@@ -92,7 +108,7 @@ def test_life_of_a_call(calls: EngineCalls, receiver: ReportReceiver, request_of
     ]
 
 
-def test_turns_of_a_displaced_call(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+def test_turns_of_a_displaced_call(calls: EngineCalls, told: Told, request_of: CreateRequest) -> None:
     """A call that is displaced and runs again says both, and each step that it runs on says nothing."""
     request = request_of("r1", "call-1")
     calls.add(request, 0.0)
@@ -101,10 +117,10 @@ def test_turns_of_a_displaced_call(calls: EngineCalls, receiver: ReportReceiver,
     calls.preempted(request, 7.0)
     calls.scheduled([request], NONE, 9.0)
 
-    assert receiver.receive() == [Started(CALL, 5.0), Preempted(CALL), Resumed(CALL)]
+    assert told() == [Started(CALL, 5.0), Preempted(CALL), Resumed(CALL)]
 
 
-def test_requests_of_one_call(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+def test_requests_of_one_call(calls: EngineCalls, told: Told, request_of: CreateRequest) -> None:
     """The n requests of a call are charged once a step, reported together, and their outputs added up."""
     both = [request_of(name, "call-1") for name in ("r1", "r2")]
     for request in both:
@@ -113,14 +129,14 @@ def test_requests_of_one_call(calls: EngineCalls, receiver: ReportReceiver, requ
     for request in both:
         request.append_output_token_ids([7])
         calls.ended(request, 40.0)
-    started, ended = receiver.receive()
+    started, ended = told()
 
     assert started == Started(CALL, 5.0)
     assert isinstance(ended, Ended)
     assert (ended.service_ms, ended.prompt_tokens, ended.output_tokens) == (30.0, 3, 2)
 
 
-def test_waits_only_when_none_runs(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+def test_waits_only_when_none_runs(calls: EngineCalls, told: Told, request_of: CreateRequest) -> None:
     """A call runs while any of its requests does; it waits again when the last running one is put out or ends."""
     one, two = (request_of(name, "call-1") for name in ("r1", "r2"))
     for request in (one, two):
@@ -131,7 +147,7 @@ def test_waits_only_when_none_runs(calls: EngineCalls, receiver: ReportReceiver,
     calls.scheduled([one], NONE, 50.0)
     calls.ended(one, 60.0)
     calls.ended(two, 100.0)
-    ended = receiver.receive()[-1]
+    ended = told()[-1]
 
     assert isinstance(ended, Ended)
     assert (ended.wait_ms, ended.preemptions) == (10.0 + 20.0 + 40.0, 1)
@@ -165,7 +181,7 @@ def test_charge_tells_who_sank(calls: EngineCalls, request_of: CreateRequest) ->
 
 
 def test_a_step_under_way_is_charged(
-    calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest, queues: CallQueues
+    calls: EngineCalls, told: Told, request_of: CreateRequest, queues: CallQueues
 ) -> None:
     """With two steps under way each is charged to those in it: not to who joined later or left before."""
     old, new = request_of("r1", "call-1"), request_of("r2", "call-2")
@@ -178,12 +194,12 @@ def test_a_step_under_way_is_charged(
     calls.charge(second, 40.0)
     for request in (old, new):
         calls.ended(request, 80.0)
-    services = {report.call_id: report.service_ms for report in receiver.receive() if isinstance(report, Ended)}
+    services = {report.call_id: report.service_ms for report in told() if isinstance(report, Ended)}
 
     assert services == {"call-1": 30.0, "call-2": 40.0}
 
 
-def test_a_skipped_step_is_not_charged(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+def test_a_skipped_step_is_not_charged(calls: EngineCalls, told: Told, request_of: CreateRequest) -> None:
     """A running request that found no place in a step (the token budget was used up) is not charged for it."""
     one, two = request_of("r1", "call-1"), request_of("r2", "call-2")
     for request in (one, two):
@@ -192,7 +208,7 @@ def test_a_skipped_step_is_not_charged(calls: EngineCalls, receiver: ReportRecei
         calls.charge(calls.scheduled(entered, skipped, 0.0), 10.0)
     for request in (one, two):
         calls.ended(request, 50.0)
-    services = {report.call_id: report.service_ms for report in receiver.receive() if isinstance(report, Ended)}
+    services = {report.call_id: report.service_ms for report in told() if isinstance(report, Ended)}
 
     assert services == {"call-1": 40.0, "call-2": 20.0}
 
@@ -209,25 +225,25 @@ def test_aborted_with_a_step_under_way(calls: EngineCalls, request_of: CreateReq
     assert calls.charge(calls.scheduled([], NONE, 5.0), 10.0) == []
 
 
-def test_aborted_before_it_ran(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+def test_aborted_before_it_ran(calls: EngineCalls, told: Told, request_of: CreateRequest) -> None:
     """A call that was aborted while it waited is reported, leaves the queues, and cannot end twice."""
     request = request_of("r1", "call-1")
     calls.add(request, 0.0)
     calls.ended(request, 70.0)
     calls.ended(request, 80.0)
-    (ended,) = receiver.receive()
+    (ended,) = told()
 
     assert isinstance(ended, Ended)
     assert (ended.service_ms, ended.wait_ms) == (0.0, 70.0)
     assert calls.promoted(1e12) == []
 
 
-def test_request_from_outside(calls: EngineCalls, receiver: ReportReceiver, request_of: CreateRequest) -> None:
+def test_request_from_outside(calls: EngineCalls, told: Told, request_of: CreateRequest) -> None:
     """A request without a call's facts is a call of its own, of a program that had nothing."""
     request = request_of("r1")
     calls.add(request, 0.0)
     calls.ended(request, 1.0)
-    (ended,) = receiver.receive()
+    (ended,) = told()
 
     assert isinstance(ended, Ended)
     assert (ended.call_id, ended.queues) == ("r1", (0,))

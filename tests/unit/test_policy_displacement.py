@@ -22,7 +22,9 @@ def yielding(waiting: list[int], running: list[int], *, most: int = 99, free: in
         number = next(asked)
         return None if number < fits.get("blocked", 0) else number < fits.get("room", 1000)
 
-    return displacements(waiting, running, level=lambda level: (0, level), fits=fit, free_slots=free, most=most)
+    return displacements(
+        waiting, reversed(running), level=lambda level: (0, level), fits=fit, free_slots=free, most=most
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_no_swapping_back_and_forth(calls: list[tuple[int, int]], slots: int, po
         waiting = sorted(left.keys() - set(batch), key=lambda call_id: queues[call_id].rank)
         victims = displacements(
             waiting,
-            batch,
+            reversed(batch),
             level=lambda call_id: queues[call_id].level,
             fits=lambda _: True,
             free_slots=slots - len(batch),

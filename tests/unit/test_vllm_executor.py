@@ -25,7 +25,7 @@ from autellix.engine.executor import (
 )
 from autellix.engine.vllm_adapter import executor as module
 from autellix.engine.vllm_adapter.executor import VllmExecutor
-from autellix.engine.vllm_adapter.reports import Busy, Ended, ReportReceiver, ReportSender
+from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportReceiver, ReportSender
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
 
@@ -52,8 +52,13 @@ class Engine:
         self.errored = False
         self.dead_error = RuntimeError("dead")
         self.status, self.answer = 200, {"ok": True}
-        self.before_the_answer: Callable[[], None] = lambda: self.scheduler.send(ENDED)
+        self.before_the_answer: Callable[[], None] = lambda: self.tell(ENDED)
         self.request: dict[str, Any] = {}
+
+    def tell(self, report: Report) -> None:
+        """Let the scheduler report."""
+        self.scheduler.note(report)
+        self.scheduler.send()
 
     async def __call__(self, _scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Serve one request."""
@@ -70,7 +75,7 @@ async def engine() -> AsyncIterator[Engine]:
         engine = Engine(Path(folder))
         yield engine
         engine.receiver.close()
-        engine.scheduler._socket.close()  # type: ignore[union-attr]
+        engine.scheduler.close()
 
 
 @pytest.fixture
@@ -102,7 +107,7 @@ async def test_report_that_comes_late(executor: VllmExecutor, engine: Engine) ->
     await run(executor)
     waiting = asyncio.create_task(executor.account(CALL))
     await asyncio.sleep(0)
-    engine.scheduler.send(ENDED)
+    engine.tell(ENDED)
     executor.take_reports()
 
     assert await waiting == MEASURED
@@ -121,7 +126,7 @@ async def test_report_that_is_lost(executor: VllmExecutor, engine: Engine) -> No
 async def test_refused(executor: VllmExecutor, engine: Engine, ran: bool, expected: Account) -> None:  # noqa: FBT001
     """A refused call is charged for what it ran, and is not waited for if it never did."""
     engine.status, engine.answer = 400, {"error": {"message": "no"}}  # type: ignore[dict-item]
-    engine.before_the_answer = (lambda: engine.scheduler.send(ENDED)) if ran else lambda: None
+    engine.before_the_answer = (lambda: engine.tell(ENDED)) if ran else lambda: None
     (found,) = await run(executor)
 
     assert isinstance(found, Refusal)
@@ -145,8 +150,8 @@ async def test_turns_and_busy(executor: VllmExecutor, engine: Engine) -> None:
     told: list[Turn] = []
     executor.on_turn = told.append
     for turn in turns:
-        engine.scheduler.send(turn)
-    engine.scheduler.send(Busy(running=1, waiting=2, kv_usage=0.5, steps=3))
+        engine.tell(turn)
+    engine.tell(Busy(running=1, waiting=2, kv_usage=0.5, steps=3))
 
     assert executor.load() == Load(1, 2, 0.5, 3)
     assert told == turns

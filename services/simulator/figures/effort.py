@@ -28,7 +28,7 @@ class Effort:
     @property
     def length(self) -> str:
         """Return how long programs arrive, in words."""
-        return f"{self.arrivals_s / 60:g} minutes of arrivals"
+        return f"programs arrive for {self.arrivals_s / 60:.3g} min"
 
 
 FULL = Effort(seeds=(1, 2), arrivals_s=1200, offline_programs=(1000, 2000, 4000), engines=(1, 2, 4, 8))

@@ -8,7 +8,14 @@ from autellix.services.simulator.figures.drawing import Panel, Table
 from autellix.services.simulator.figures.effort import Effort
 from autellix.services.simulator.figures.figure import Content, Figure, compared
 from autellix.services.simulator.figures.runs import Runs
-from autellix.services.simulator.figures.sweeps import Sweep, output_tokens_per_s, scenarios_of, sweep, wait_share
+from autellix.services.simulator.figures.sweeps import (
+    Sweep,
+    finished,
+    output_tokens_per_s,
+    scenarios_of,
+    sweep,
+    wait_share,
+)
 from autellix.services.simulator.figures.systems import BFCL, LATS, SHAREGPT, VLLM, VLLM_OPT, Workload
 from autellix.services.simulator.results import Result
 from autellix.services.simulator.scenario import Scenario
@@ -51,7 +58,7 @@ def capacity_per_s(of: Sweep, runs: Runs) -> float:
 
 def idle_share(result: Result) -> float:
     """Return the mean share of the response in no step: waiting, or in the batch while others prefill."""
-    return fmean(1 - row.path_service_ms / row.response_ms for row in result.programs)
+    return fmean(1 - row.path_service_ms / row.response_ms for row in finished(result))
 
 
 def content(effort: Effort, runs: Runs) -> Content:

@@ -8,6 +8,7 @@ from autellix.services.simulator.figures.drawing import Panel, Table
 from autellix.services.simulator.figures.effort import Effort
 from autellix.services.simulator.figures.figure import Content, Figure
 from autellix.services.simulator.figures.runs import Runs
+from autellix.services.simulator.figures.sweeps import finished
 from autellix.services.simulator.figures.systems import AUTELLIX, MIXED, MLFQ, SHAREGPT, VLLM_OPT, Workload, online
 from autellix.services.simulator.results import CallRow, ProgramRow, Result
 from autellix.services.simulator.scenario import Scenario
@@ -50,7 +51,7 @@ GROUPINGS = (
         (16, 64, 128, 256, 512),
         lambda result: ((row.output_tokens, row) for row in result.calls),
     ),
-    Grouping("programs by calls", (1, 2, 5, 10, 20, 40), lambda result: ((row.calls, row) for row in result.programs)),
+    Grouping("programs by calls", (1, 2, 5, 10, 20, 40), lambda result: ((row.calls, row) for row in finished(result))),
 )
 
 

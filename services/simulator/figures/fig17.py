@@ -8,6 +8,7 @@ from autellix.services.simulator.figures.drawing import Panel, Table
 from autellix.services.simulator.figures.effort import Effort
 from autellix.services.simulator.figures.figure import Content, Figure
 from autellix.services.simulator.figures.runs import Runs
+from autellix.services.simulator.figures.sweeps import finished
 from autellix.services.simulator.figures.systems import (
     AUTELLIX,
     BULK_SWAP,
@@ -46,8 +47,8 @@ def parts(result: Result) -> list[float]:
     Scheduler and swapping take the shares of a program's steps that they take of all steps of the engine.
     """
     counters = result.engines[0].counters
-    service = fmean(row.path_service_ms / row.output_tokens for row in result.programs)
-    wait = fmean(row.path_wait_ms / row.output_tokens for row in result.programs)
+    service = fmean(row.path_service_ms / row.output_tokens for row in finished(result))
+    wait = fmean(row.path_wait_ms / row.output_tokens for row in finished(result))
     scheduler, swap = (service * part / counters.busy_ms for part in (counters.scheduler_ms, counters.swap_ms))
     return [service - scheduler - swap, scheduler, swap, wait]
 

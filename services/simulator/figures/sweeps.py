@@ -8,7 +8,7 @@ from autellix.services.simulator.figures.drawing import Line, Panel, Table
 from autellix.services.simulator.figures.effort import Effort
 from autellix.services.simulator.figures.runs import Runs
 from autellix.services.simulator.figures.systems import Workload, online
-from autellix.services.simulator.results import Result, Spread, Summary
+from autellix.services.simulator.results import ProgramRow, Result, Spread, Summary
 from autellix.services.simulator.scenario import Scenario
 
 Value = Callable[[Result], float]
@@ -87,6 +87,11 @@ def _of_finished(summary: Summary, value: Callable[[Spread], float]) -> float:
     if summary.limit_hit or summary.ms_per_token is None:
         return UNFINISHED
     return value(summary.ms_per_token) / 1000
+
+
+def finished(result: Result) -> list[ProgramRow]:
+    """Return the measured programs that finished."""
+    return [row for row in result.programs if row.outcome == "finished"]
 
 
 def wait_share(result: Result) -> float:

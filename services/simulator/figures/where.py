@@ -12,6 +12,7 @@ from autellix.services.simulator.figures.sweeps import (
     Sweep,
     Value,
     at_rates,
+    finished,
     hit_rate,
     rate_panel,
     rate_table,
@@ -62,7 +63,7 @@ def working_set(result: Result) -> float:
 
     A program counts with the mean prompt of its calls, for as long as it is there.
     """
-    held = fmean(row.jct_ms / 1000 * row.prompt_tokens / row.calls for row in result.programs)
+    held = fmean(row.jct_ms / 1000 * row.prompt_tokens / row.calls for row in finished(result))
     return (result.scenario.rate_per_s or 0.0) * held / KV_TOKENS
 
 
