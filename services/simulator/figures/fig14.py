@@ -30,7 +30,7 @@ RATES = {SHAREGPT: (2.4, 3.2, 4.0, 4.8), LATS: (0.24, 0.32, 0.4, 0.48)}
 BALANCERS = sorted(RULES)
 OTHERS = [rule for rule in BALANCERS if rule != "autellix"]
 VALUES: dict[str, Value] = {"mean": token_latency_s, "P95": token_latency_p95_s, "P99": token_latency_p99_s}
-SHORTER = 2
+SHORTER = 3
 """So many times less time of arrivals than usual: more engines take more programs."""
 LEVEL = 1.5
 """Balancers are compared where the latency is so many times that of `autellix` at the lightest load."""

@@ -5,11 +5,11 @@ from autellix.services.simulator.figures.figure import Content, Figure
 from autellix.services.simulator.figures.runs import Runs
 from autellix.services.simulator.figures.sweeps import (
     Sweep,
+    at_rates,
     rate_panel,
     rate_table,
     response_s,
     scenarios_of,
-    sweep,
     token_latency_s,
 )
 from autellix.services.simulator.figures.systems import (
@@ -30,7 +30,7 @@ SYSTEMS = (VLLM_OPT, ROUND_ROBIN, MLFQ, AUTELLIX, SRPT)
 
 def sweeps_of(workload: Workload, effort: Effort) -> list[Sweep]:
     """Return all orders on a workload."""
-    return [sweep(workload, system, effort) for system in SYSTEMS]
+    return [at_rates(workload, system, workload.rates[::2], effort) for system in SYSTEMS]
 
 
 def scenarios(effort: Effort) -> list[Scenario]:

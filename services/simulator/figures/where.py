@@ -81,10 +81,12 @@ def conditions(effort: Effort) -> Iterator[Condition]:
         title = f"{workload.name} without prefix cache"
         yield Condition(title, _without_cache(workload, effort), {**LATENCY, **JCT})
     long = replace(effort, arrivals_s=LONGER * effort.arrivals_s)
-    sweeps = [at_rates(SHAREGPT, system, (0.8, 1.0, 1.2), long) for system in SYSTEMS]
+    sweeps = [at_rates(SHAREGPT, system, (1.0, 1.2), long) for system in SYSTEMS]
     yield Condition(f"sharegpt, {LONGER} times as long", sweeps, {**LATENCY, **CACHE})
     for workload, rates in {SHAREGPT: (1.0, 1.2, 1.4), MIXED: (0.22, 0.26, 0.3)}.items():
         yield Condition(f"{workload.name}, autellix by ladder", _ladders(workload, rates, effort), LATENCY)
+    for workload, rates in {LATS: (0.12, 0.14, 0.16), MIXED: (0.26, 0.3, 0.36)}.items():
+        yield Condition(f"{workload.name}, autellix by what attained is", _measures(workload, rates, effort), LATENCY)
     sweeps = [at_rates(SHAREGPT, system, (1.0, 1.2, 1.4), effort, **BULK_SWAP) for system in SYSTEMS]
     yield Condition("sharegpt, preempted calls swapped", sweeps, {**LATENCY, "prefix hit rate": hit_rate})
 
@@ -96,6 +98,13 @@ def _without_cache(workload: Workload, effort: Effort) -> list[Sweep]:
 def _ladders(workload: Workload, rates: tuple[float, ...], effort: Effort) -> list[Sweep]:
     return [
         at_rates(workload, AUTELLIX, rates, effort, **ladder)._replace(label=name) for name, ladder in LADDERS.items()
+    ]
+
+
+def _measures(workload: Workload, rates: tuple[float, ...], effort: Effort) -> list[Sweep]:
+    return [
+        at_rates(workload, AUTELLIX, rates, effort, policy=policy)._replace(label=name)
+        for policy, name in {"atlas": "critical path (ATLAS)", "plas": "sum of service (PLAS)"}.items()
     ]
 
 
