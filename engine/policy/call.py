@@ -8,7 +8,7 @@ from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import ProgramFacts
 
 Level = tuple[int, float]
-"""The client's priority, and the lower bound of the queue (attained service, ms): the smaller is strictly better."""
+"""The client's priority, and the lower bound of a queue (attained service, ms): the smaller is strictly better."""
 Rank = tuple[int, float, int]
 """Priority, lower bound of the queue, and place in it: the smaller runs first."""
 
@@ -40,6 +40,8 @@ class QueuedCall:
     entry_ms: float = 0.0
     """Attained service by which it found its first queue."""
     lo_ms: float = 0.0
+    earned_ms: float = 0.0
+    """Lower bound of the worst queue it was in: where it would be if it had not been promoted."""
     place: int = 0
     due_ms: float = inf
     """Reading of the engine's service clock at which its quantum is used up, while it is in the batch; what is left of
@@ -52,7 +54,7 @@ class QueuedCall:
     window_wait_ms: float = 0.0
     preemptions: int = 0
     queues: list[int] = field(default_factory=list)
-    """Numbers of every queue it was in, in order."""
+    """Numbers of the queues it was in, in order."""
     starvation_note: int | None = None
     """The one note of when it will starve that holds; None while it cannot."""
     quantum_note: int | None = None
@@ -60,8 +62,12 @@ class QueuedCall:
 
     @property
     def level(self) -> Level:
-        """What another call must be strictly better in to displace it."""
+        """What another call must be strictly better than to displace it."""
         return self.priority, self.lo_ms
+
+    def outranks(self, other: "QueuedCall") -> bool:
+        """Tell whether this call, waiting, may displace the other: by the service it attained, promoted or not."""
+        return (self.priority, self.earned_ms) < other.level
 
     @property
     def rank(self) -> Rank:

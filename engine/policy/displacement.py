@@ -2,7 +2,8 @@
 
 Rules:
 * A running call leaves the batch only for a waiting one of a strictly better queue; an equal one never displaces it. So
-  two calls cannot put each other out in turn: between two changes of queue the order is fixed.
+  two calls cannot put each other out in turn: between two changes of queue the order is fixed. A promotion is no better
+  queue in this sense (`queues.py`), and a promoted call that cannot displace lets nobody behind it do so.
 * A victim is chosen after its newcomer is known to fit; the walk stops at the first newcomer that does not.
 * A demoted call that still runs leaves only if a better one needs its slot: the batch is not rebuilt for its sake.
 * A call whose prefill is under way does not give way: what it computed could be lost before it brought a token, and two
@@ -12,8 +13,6 @@ Rules:
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from autellix.engine.policy.call import Level
-
 Call = TypeVar("Call")
 
 
@@ -21,7 +20,7 @@ def displacements(
     newcomers: Iterable[Call],
     yielding: Iterable[Call],
     *,
-    level: Callable[[Call], Level],
+    outranks: Callable[[Call, Call], bool],
     fits: Callable[[Call], bool | None],
     free_slots: int,
     most: int,
@@ -31,7 +30,7 @@ def displacements(
     Args:
         newcomers: Waiting calls, the best first; no more are taken from it than are looked at.
         yielding: Running calls that may give way, the worst first.
-        level: A call's priority and queue.
+        outranks: Whether the first, a newcomer, may displace the second (`QueuedCall.outranks`).
         fits: Whether a newcomer's KV cache fits beside that of the newcomers asked about before; None: it cannot run
             in this step whatever gives way, and is passed over.
         free_slots: Places in the batch that nobody holds; the first newcomers take them.
@@ -41,7 +40,7 @@ def displacements(
     worst_first = iter(yielding)
     victim = next(worst_first, None)
     for newcomer in newcomers:
-        if free_slots <= 0 and (victim is None or len(victims) == most or level(newcomer) >= level(victim)):
+        if free_slots <= 0 and (victim is None or len(victims) == most or not outranks(newcomer, victim)):
             break
         verdict = fits(newcomer)
         if verdict is None:

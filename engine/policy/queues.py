@@ -12,6 +12,8 @@ Rules:
   T the waited and the attained time of its program, as of its ended calls, and of itself. The floor gives a program
   that attained nothing a ratio. Only the call's *window* counters are then reset; the *lifetime* ones are what its
   program is charged (the paper's line 29 resets the one counter that line 4 needs).
+* A promoted call goes first among those that wait for a slot, and displaces nobody whom it would not have displaced
+  before: when all have waited too long, they would put each other out in turn, and throw away what they computed.
 * A step that was under way when its call was preempted is charged to the waiting call, which may sink by it.
 * A ladder that is fitted anew moves no call: each keeps the bound it stands at, later moves follow the new ladder.
 * Time is an argument, in milliseconds of any clock that does not go back. Each event costs O(log n); a step costs O(1)
@@ -21,6 +23,7 @@ Rules:
 import itertools
 
 from autellix.engine.policy.base import Policy
+from autellix.engine.policy.budget import RecomputeBudget
 from autellix.engine.policy.call import Queue, QueuedCall
 from autellix.engine.policy.fitting import LadderFitter
 from autellix.engine.policy.ladder import Ladder
@@ -29,6 +32,8 @@ from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import ProgramFacts
 
 FLOOR_MS = 1.0
+HISTORY_MAX = 256
+"""Queues that are told of a call; the oldest go first."""
 
 
 class CallQueues:
@@ -43,6 +48,8 @@ class CallQueues:
 
     def __init__(self, policy: Policy, ladder: Ladder, *, beta: float, fitter: LadderFitter | None = None) -> None:
         self.ladder = ladder
+        self.budget = RecomputeBudget()
+        """For displacing: who asks for displacements asks here first."""
         self._policy = policy
         self._beta = beta
         self._fitter = fitter
@@ -130,8 +137,14 @@ class CallQueues:
             call.in_batch_since_ms = call.quantum_note = None
             self._watch(call)
 
-    def charge(self, step_ms: float) -> list[QueuedCall]:
-        """Charge a step to every call in the batch and return those that it demoted."""
+    def charge(self, step_ms: float, *, recomputed_ms: float = 0.0) -> list[QueuedCall]:
+        """Charge a step to every call in the batch and return those that it demoted.
+
+        Args:
+            step_ms: How long it took.
+            recomputed_ms: The part of it in which preempted calls computed again what they had.
+        """
+        self.budget.step(step_ms, recomputed_ms)
         self._clock_ms += step_ms
         demoted = self._expiring.due(self._clock_ms)
         for call in demoted:
@@ -168,9 +181,12 @@ class CallQueues:
 
     def _enter(self, call: QueuedCall, queue: Queue) -> None:
         call.lo_ms = queue.lo_ms
+        call.earned_ms = max(call.earned_ms, queue.lo_ms)
         call.due_ms = queue.quantum_ms
         call.place = next(self._places)
         call.queues.append(queue.number)
+        if len(call.queues) > HISTORY_MAX:
+            del call.queues[0]
 
     def _expire(self, call: QueuedCall) -> None:
         """Note when a call in the batch will have used up the quantum it has left."""

@@ -54,10 +54,10 @@ class Batch:
 
     @property
     def may_displace(self) -> bool:
-        """Whether the policy, asked now, might put a running call out."""
+        """Whether the policy might put a running call out, once the budget lets it."""
         if not (self._changed and self.waiting and self.running):
             return False
-        return self.waiting.calls[0].queued.level < self.running.calls[-1].queued.level
+        return self.waiting.calls[0].queued.outranks(self.running.calls[-1].queued)
 
     def add(self, live: LiveCall) -> None:
         """Let a new call wait.
@@ -141,13 +141,14 @@ class Batch:
             self.rerank(self.calls[queued.call_id])
         if not self.may_displace:
             self._changed = False
+        if not self._changed or self._queues.budget.opens_in_ms:
             return
         self._changed = False
         yielding = [live for live in reversed(self.running.calls) if live in self.decodes]
         victims = displacements(
             self.waiting.calls,
             yielding,
-            level=lambda live: live.queued.level,
+            outranks=lambda newcomer, victim: newcomer.queued.outranks(victim.queued),
             fits=self.memory.room(self._free_slots, map(self._blocks_of, yielding)),
             free_slots=self._free_slots,
             most=self._options.preemptions_per_step_max,

@@ -122,7 +122,8 @@ class SimulatedEngine:
         if step.decodes:
             self._batch.pass_rounds(steps - stretch.done, goes_on=steps < stretch.steps)
         stretch.done = steps
-        for queued in self._queues.charge(passed_ms):
+        again = step.recomputed_share(self._batch.decodes.count if step.decodes else 0)
+        for queued in self._queues.charge(passed_ms, recomputed_ms=on_grid(again * passed_ms)):
             self._batch.rerank(self._batch.calls[queued.call_id])
 
     def _end(self, live: LiveCall, now_ms: float) -> None:
@@ -168,6 +169,8 @@ class SimulatedEngine:
         )
         if batch.waiting:
             interval = self._options.policy_interval_steps
-            due = 1 if batch.may_displace else stretch.steps_until(self._queues.next_promotion_ms)
+            due = stretch.steps_until(self._queues.next_promotion_ms)
+            if batch.may_displace:
+                due = min(due, stretch.steps_until(stretch.start_ms + self._queues.budget.opens_in_ms))
             steps = min(steps, due + -(steps_before + due) % interval if due < inf else inf)
         return batch.decodes.rounds_within(batch.memory.free_blocks, int(steps))

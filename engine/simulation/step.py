@@ -21,6 +21,15 @@ class Step:
     """Whether the decoding calls have their blocks for it."""
     swap_ms: float = 0.0
 
+    def recomputed_share(self, decoding_calls: int) -> float:
+        """Return which share of its tokens preempted calls had computed before.
+
+        Args:
+            decoding_calls: How many decode in it, a token each.
+        """
+        again = sum(tokens for live, tokens in self.chunks if live.queued.preemptions)
+        return again / (sum(tokens for _, tokens in self.chunks) + decoding_calls) if again else 0.0
+
     @property
     def repeats(self) -> bool:
         """Whether the next step is like this one unless something happens."""

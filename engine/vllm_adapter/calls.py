@@ -11,7 +11,7 @@ from typing import NamedTuple
 from vllm.v1.request import Request
 
 from autellix.engine.executor import Preempted, Resumed, Started
-from autellix.engine.policy.call import Level, QueuedCall, Rank
+from autellix.engine.policy.call import QueuedCall, Rank
 from autellix.engine.policy.queues import CallQueues
 from autellix.engine.vllm_adapter.options import from_xargs
 from autellix.engine.vllm_adapter.reports import Ended, ReportSender
@@ -73,9 +73,9 @@ class EngineCalls:
         """Return the rank of the request's call."""
         return self._of_request[request.request_id].queued.rank
 
-    def level_of(self, request: Request) -> Level:
-        """Return the priority and the queue of the request's call."""
-        return self._of_request[request.request_id].queued.level
+    def outranks(self, newcomer: Request, victim: Request) -> bool:
+        """Tell whether a waiting request's call may displace a running one's."""
+        return self._of_request[newcomer.request_id].queued.outranks(self._of_request[victim.request_id].queued)
 
     def scheduled(self, entered: Iterable[Request], skipped: Set[str], now_ms: float) -> StepChange:
         """Note the batch of the step that was just scheduled.
@@ -140,7 +140,7 @@ class EngineCalls:
         """Return the requests whose rank a promotion changed."""
         return self._requests_of(self._queues.promote(now_ms))
 
-    def charge(self, change: StepChange, step_ms: float) -> list[Request]:
+    def charge(self, change: StepChange, step_ms: float, recomputed_share: float = 0.0) -> list[Request]:
         """Charge one step to every call that was in it; return the requests whose rank that changed.
 
         A call that was aborted meanwhile is gone, and one that was preempted meanwhile is charged where it waits.
@@ -151,7 +151,7 @@ class EngineCalls:
         for call_id in change.joined:
             if call_id in self._of_call:
                 self._queues.join(call_id)
-        return self._requests_of(self._queues.charge(step_ms))
+        return self._requests_of(self._queues.charge(step_ms, recomputed_ms=recomputed_share * step_ms))
 
     def ended(self, request: Request, now_ms: float) -> None:
         """Note that a request left; with its last one the call leaves and is reported."""

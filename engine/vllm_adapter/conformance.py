@@ -37,6 +37,7 @@ FIELDS = [
     "block_size",
     "current_step",
     "_inflight_prefills",
+    "_pause_state",
     "kv_cache_manager.block_pool.get_num_free_blocks",
     "kv_cache_manager.get_computed_blocks",
     "kv_cache_manager.watermark_blocks",

@@ -2,11 +2,15 @@
 
 vLLM's own outputs have no room for it and an aborted call has no last output, so it goes over a Unix datagram socket of
 the worker's. The scheduler sends a call's report before vLLM sends its last output, so that the report is there when
-the worker sees the end. A worker that is gone or slow never holds up a step: the report is dropped.
+the worker sees the end. A worker that does not read never holds up a step: the kernel keeps ten datagrams for it, the
+scheduler the rest, which it sends when it can; only when the engine falls idle does it wait for that, and not for long.
 """
 
 import contextlib
+import select
 import socket
+from collections import deque
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -43,7 +47,9 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[list[Report]] = msgspec.msgpack.Decoder(list[Report])
 _DATAGRAM_MAX = 65_536
 _REPORTS_MAX = 64
-"""In one datagram."""
+"""In one datagram; a report has less than a kilobyte."""
+_KEPT_MAX = 100_000
+"""Reports that could not be sent yet; the oldest go first."""
 
 
 class ReportSender:
@@ -51,7 +57,7 @@ class ReportSender:
 
     def __init__(self, address: str | None) -> None:
         self._socket: socket.socket | None = None
-        self._noted: list[Report] = []
+        self._noted: deque[Report] = deque(maxlen=_KEPT_MAX)
         if address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
             self._socket.connect(address)
@@ -61,19 +67,32 @@ class ReportSender:
         if self._socket:
             self._noted.append(report)
 
-    def send(self) -> None:
-        """Send what was noted, or drop it when the worker cannot take it."""
-        noted, self._noted = self._noted, []
-        for first in range(0, len(noted), _REPORTS_MAX):
-            if self._socket:
-                with contextlib.suppress(OSError):
-                    self._socket.send(_ENCODER.encode(noted[first : first + _REPORTS_MAX]))
+    def send(self, *, patience_ms: int = 0) -> None:
+        """Send what was noted; what the worker cannot take within `patience_ms` is kept for the next sending."""
+        while self._socket and self._noted:
+            reports = list(islice(self._noted, _REPORTS_MAX))
+            try:
+                self._socket.send(_ENCODER.encode(reports))
+            except BlockingIOError:
+                if not (patience_ms and self._writable(patience_ms)):
+                    return
+                continue
+            except OSError:  # the worker is gone, and with it whoever would read
+                self._noted.clear()
+                return
+            for _ in reports:
+                self._noted.popleft()
 
     def close(self) -> None:
         """Close the socket; what is noted later goes nowhere."""
         if self._socket:
             self._socket.close()
             self._socket = None
+
+    def _writable(self, patience_ms: int) -> bool:
+        poll = select.poll()
+        poll.register(self._socket or -1, select.POLLOUT)
+        return bool(poll.poll(patience_ms))
 
 
 class ReportReceiver:

@@ -5,6 +5,8 @@ Rules:
   order of rank, and frees a slot for a waiting one that is strictly better than the worst running one.
 * A newcomer takes a slot, never KV blocks: it must fit in the blocks that are free before its victim is put out. When
   vLLM itself runs out of blocks its victim is the last of `running`: the worst rank.
+* Nobody is put out while the budget for computing again is used up (`policy/budget.py`), nor for a newcomer that may
+  not be let in because the engine is paused.
 * While blocks are plenty, decodes stand before unfinished prefills, whatever their ranks: a decode costs one token of
   the step's budget, a long prefill would take all of it and stall them.
 * Service is the duration of the steps a call was in, from when the step could begin (scheduled, and the one before it
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
@@ -35,6 +38,7 @@ from autellix.engine.vllm_adapter.request_queue import ProgramRequestQueue
 from autellix.engine.vllm_adapter.running_order import RunningOrder
 
 BUSY_REPORT_MS = 250.0
+IDLE_PATIENCE_MS = 2000
 
 
 def now_ms() -> float:
@@ -47,6 +51,8 @@ class Step(NamedTuple):
 
     scheduled_at_ms: float
     change: StepChange
+    recomputed_share: float
+    """Of its tokens, those that preempted calls compute again."""
 
 
 class ProgramScheduler(AsyncScheduler):
@@ -68,14 +74,16 @@ class ProgramScheduler(AsyncScheduler):
         self.options = options
         self._steps: deque[Step] = deque()
         self._last_output_ms = 0.0
-        queues = call_queues(
+        self._recomputing: set[str] = set()
+        """Requests that were preempted and compute again what they had."""
+        self._queues = call_queues(
             policy_named(options.policy),
             first_quantum_ms=options.first_quantum_ms,
             queues=options.queues,
             beta=options.beta,
             fit_ladder=options.fit_ladder,
         )
-        self._calls = EngineCalls(queues, self._reports)
+        self._calls = EngineCalls(self._queues, self._reports)
         self._order = RunningOrder(self._calls.rank_of)
         self.waiting = self._program_waiting = ProgramRequestQueue(self._calls.rank_of)
         self.kv_holding_waiting = self._program_holding = ProgramRequestQueue(self._calls.rank_of)
@@ -95,7 +103,8 @@ class ProgramScheduler(AsyncScheduler):
         admitted = len(output.scheduled_new_reqs) + len(output.scheduled_cached_reqs.resumed_req_ids)
         entered = self.running[len(self.running) - admitted :]  # vLLM appends them, in the order of admission
         self._order.appended(entered)
-        self._steps.append(Step(at_ms, self._calls.scheduled(entered, self._skipped(output), at_ms)))
+        change = self._calls.scheduled(entered, self._skipped(output), at_ms)
+        self._steps.append(Step(at_ms, change, self._recomputed_share(entered, output)))
         self._reports.send()
         return output
 
@@ -107,18 +116,36 @@ class ProgramScheduler(AsyncScheduler):
         step = self._steps.popleft()
         began_ms = max(step.scheduled_at_ms, self._last_output_ms)
         self._last_output_ms = at_ms
-        self._rerank(self._calls.charge(step.change, at_ms - began_ms))
+        self._rerank(self._calls.charge(step.change, at_ms - began_ms, step.recomputed_share))
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         if at_ms - self._busy_reported_ms >= BUSY_REPORT_MS or not self.requests:
             self._report_busy(at_ms)
-        self._reports.send()  # before vLLM sends the step's outputs: the report is there when the worker sees the end
+        self._send_reports()  # before vLLM sends the step's outputs: the report is there when the worker sees the end
         return outputs
 
     def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
         """End requests from outside, as an abort does."""
         finished = super().finish_requests(request_ids, finished_status)
-        self._reports.send()
+        self._send_reports()
         return finished
+
+    def _send_reports(self) -> None:
+        """Send what is noted; with nothing left to do there is time to wait for a worker that does not read."""
+        self._reports.send(patience_ms=0 if self.requests else IDLE_PATIENCE_MS)
+
+    def _recomputed_share(self, entered: Iterable[Request], output: SchedulerOutput) -> float:
+        """Return which share of a step's tokens preempted requests had computed before."""
+        self._recomputing |= {request.request_id for request in entered if request.num_preemptions}
+        if not self._recomputing:
+            return 0.0
+        scheduled: dict[str, int] = output.num_scheduled_tokens
+        tokens = sum(scheduled.get(request_id, 0) for request_id in self._recomputing)
+        self._recomputing = {
+            request_id
+            for request_id in self._recomputing
+            if request_id in self.requests and self.requests[request_id].is_prefill_chunk
+        }
+        return tokens / max(1, output.total_num_scheduled_tokens)
 
     def _skipped(self, output: SchedulerOutput) -> Set[str]:
         """Return the running requests that are not in the step."""
@@ -145,13 +172,15 @@ class ProgramScheduler(AsyncScheduler):
 
     def _make_room(self, at_ms: float) -> None:
         """Preempt the worst running requests for strictly better waiting ones."""
+        if self._queues.budget.opens_in_ms or self._pause_state != PauseState.UNPAUSED:
+            return
         free_slots = self.max_num_active_reqs - len(self.running) - self.num_waiting_for_streaming_input
         if not self.waiting or (free_slots <= 0 and not self._is_better_waiting()):
             return
         victims = displacements(
             self._program_waiting.best_first(),
             (request for request in reversed(self.running) if self._may_give_way(request)),
-            level=self._calls.level_of,
+            outranks=self._calls.outranks,
             fits=self._fits(),
             free_slots=free_slots,
             most=self.options.preemptions_per_step_max,
@@ -161,8 +190,7 @@ class ProgramScheduler(AsyncScheduler):
             self._preempt_request(victim, at_ms / 1000)
 
     def _is_better_waiting(self) -> bool:
-        level = self._calls.level_of
-        return bool(self.running) and level(self._program_waiting.peek_request()) < level(self.running[-1])
+        return bool(self.running) and self._calls.outranks(self._program_waiting.peek_request(), self.running[-1])
 
     def _may_give_way(self, request: Request) -> bool:
         return not request.is_prefill_chunk and self._request_blocks_can_be_freed(request)

@@ -1,6 +1,6 @@
-"""The rules by which an engine is chosen, each a pure function of what is known at that moment.
+"""The rules by which an engine is chosen, each a function of what is known at that moment.
 
-A rule takes (home engine, estimated prompt tokens), the candidates with their load, and a source of chance for ties.
+A rule takes what is known of the call, the candidates with their load, and a source of chance for ties.
 """
 
 import itertools
@@ -9,6 +9,21 @@ from typing import NamedTuple
 
 from autellix.schemas.ids import EngineId
 from autellix.services.core import Chance
+from autellix.services.load_balancer.prefixes import PrefixTree, prompt_of
+
+CROWDED = 2.0
+"""An engine with more than so many times the calls of the least used is passed over, the new call counted at both."""
+
+
+class Known(NamedTuple):
+    """The call to be sent."""
+
+    home: EngineId | None
+    """Of its program."""
+    prompt_tokens: int
+    """An estimate."""
+    body: bytes
+    """The request as JSON text."""
 
 
 class Candidate(NamedTuple):
@@ -17,6 +32,8 @@ class Candidate(NamedTuple):
     engine_id: EngineId
     used: int
     """LLM calls in it."""
+    prefixes: PrefixTree
+    """Of the prompts sent there, if the rule adds them."""
 
 
 class Choice(NamedTuple):
@@ -27,7 +44,6 @@ class Choice(NamedTuple):
     becomes_home: bool = False
 
 
-Known = tuple[EngineId | None, int]
 Rule = Callable[[Known, list[Candidate], Chance], Choice]
 
 
@@ -41,11 +57,10 @@ def autellix(short_prompt_tokens: int) -> Rule:
     """Return paper Algorithm 2: short calls spread, long ones stay where their program's cache is."""
 
     def choose(known: Known, candidates: list[Candidate], chance: Chance) -> Choice:
-        home, prompt_tokens = known
-        if prompt_tokens <= short_prompt_tokens:
+        if known.prompt_tokens <= short_prompt_tokens:
             return Choice(least_used(candidates, chance), "short prompt: least used")
-        if home in {candidate.engine_id for candidate in candidates}:
-            return Choice(EngineId(str(home)), "long prompt: home engine")
+        if known.home in {candidate.engine_id for candidate in candidates}:
+            return Choice(EngineId(str(known.home)), "long prompt: home engine")
         return Choice(least_used(candidates, chance), "long prompt: least used becomes home", becomes_home=True)
 
     return choose
@@ -67,8 +82,38 @@ def round_robin(_short_prompt_tokens: int) -> Rule:
     return choose
 
 
+def prefix_tree(_short_prompt_tokens: int) -> Rule:
+    """Return Preble's rule E2 (arXiv 2407.00023): exploit the cache where it holds most of a prompt, else explore.
+
+    Load is the calls in an engine, where Preble estimates its recent work.
+    """
+
+    def choose(known: Known, candidates: list[Candidate], chance: Chance) -> Choice:
+        prompt = prompt_of(known.body)
+        longest = max(candidate.prefixes.matched(prompt) for candidate in candidates)
+        holders = [candidate for candidate in candidates if candidate.prefixes.matched(prompt) == longest]
+        if not prompt.is_mostly(longest):
+            choice = Choice(least_used(candidates, chance), "short prefix: least used")
+        elif _crowded(holders, candidates):
+            choice = Choice(least_used(candidates, chance), "long prefix, but crowded: least used")
+        else:
+            choice = Choice(least_used(holders, chance), "long prefix: longest match")
+        chosen = next(candidate for candidate in candidates if candidate.engine_id == choice.engine_id)
+        chosen.prefixes.add(prompt, known.prompt_tokens)
+        return choice
+
+    return choose
+
+
+def _crowded(holders: list[Candidate], candidates: list[Candidate]) -> bool:
+    """Tell whether even the least used of `holders` is passed over."""
+    there, least = (min(each.used for each in some) + 1 for some in (holders, candidates))
+    return there > CROWDED * least
+
+
 RULES: dict[str, Callable[[int], Rule]] = {
     "autellix": autellix,
     "least_used": always_least_used,
+    "prefix_tree": prefix_tree,
     "round_robin": round_robin,
 }

@@ -14,9 +14,7 @@ Rules:
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
 
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody, Message
@@ -41,7 +39,9 @@ from autellix.schemas.messages import (
 )
 from autellix.services.config import LoadBalancerSettings
 from autellix.services.core import Chance, Out, Reply, announce, answer
-from autellix.services.load_balancer.choices import RULES, Candidate, Choice
+from autellix.services.load_balancer.choices import RULES, Candidate, Choice, Known
+from autellix.services.load_balancer.engine import Engine, Sent
+from autellix.services.load_balancer.prefixes import PrefixTree
 
 SILENT = "silent"
 ENDED_REMEMBERED = 20_000
@@ -50,30 +50,6 @@ LATE_MS = 10_000.0
 """Within this time a routed call is on its engine, and its end is heard."""
 HOMES_REMEMBERED = 20_000
 """Homes chosen here, the oldest go first: the process table knows them by then."""
-
-
-class Sent(NamedTuple):
-    """A call that was routed, and when, by this balancer's clock."""
-
-    admitted: AdmittedCall
-    at_ms: float
-
-
-@dataclass
-class Engine:
-    """One engine in rotation."""
-
-    load: EngineLoad
-    heard_at_ms: float
-    calls: dict[CallId, Sent] = field(default_factory=dict)
-    """Routed by this balancer and not ended."""
-    foreign: int = 0
-    """Calls that it reports beyond those."""
-
-    @property
-    def used(self) -> int:
-        """LLM calls in the engine: the paper's measure of use (section 6.4)."""
-        return len(self.calls) + self.foreign
 
 
 class LoadBalancer:
@@ -129,15 +105,16 @@ class LoadBalancer:
         serving = {eid: e for eid, e in self._engines.items() if call.model in e.load.models}
         if not serving:
             return self._no_engine(admitted, now_ms)
-        ready = [Candidate(eid, e.used) for eid, e in serving.items() if e.load.state == "ready"]
+        ready = [Candidate(eid, e.used, e.prefixes) for eid, e in serving.items() if e.load.state == "ready"]
         if not ready:
             return refuse(admitted, 503, "Every engine is draining.", "no_engine", now_ms, retry_after_s=5.0)
-        choice = self._choose(self._facts(call, admitted.program), ready, self._chance)
+        choice = self._choose(self._known(call, admitted.program), ready, self._chance)
         return self._send(admitted, choice, now_ms)
 
-    def _facts(self, call: Call, facts: ProgramFacts) -> tuple[EngineId | None, int]:
-        """Return the program's home and the prompt's length; a home chosen a moment ago is known only here."""
-        return self._homes.get(call.program_id, facts.home_engine), facts.prompt_tokens_estimate
+    def _known(self, call: Call, facts: ProgramFacts) -> Known:
+        """Return what the choice may depend on; a home chosen a moment ago is known only here."""
+        home = self._homes.get(call.program_id, facts.home_engine)
+        return Known(home, facts.prompt_tokens_estimate, call.body)
 
     def _send(self, admitted: AdmittedCall, choice: Choice, now_ms: float) -> list[Out]:
         call, engine = admitted.call, self._engines[choice.engine_id]
@@ -198,18 +175,24 @@ class LoadBalancer:
             steps=0,
             at_ms=up.at_ms,
         )
-        self._engines.setdefault(up.engine_id, Engine(load, now_ms))
+        engine = self._engine(load, now_ms)
+        engine.prefixes.capacity_tokens = up.kv_tokens or engine.prefixes.capacity_tokens
         return outs
 
     def _engine_load(self, load: EngineLoad, now_ms: float) -> list[Out]:
         if self._is_stale(load):
             return []
         outs = self._restarted(load.engine_id, load.incarnation, now_ms)
-        engine = self._engines.setdefault(load.engine_id, Engine(load, now_ms))
+        engine = self._engine(load, now_ms)
         engine.load, engine.heard_at_ms = load, now_ms
         outs += self._end_forgotten(engine, now_ms)
         engine.foreign = max(0, load.calls - len(engine.calls))
         return outs
+
+    def _engine(self, load: EngineLoad, now_ms: float) -> Engine:
+        """Return the engine that reports, which is in rotation from now on."""
+        new = Engine(load, now_ms, PrefixTree(self._settings.prefix_tree_tokens))
+        return self._engines.setdefault(load.engine_id, new)
 
     def _end_forgotten(self, engine: Engine, now_ms: float) -> list[Out]:
         """End the calls older than all that the engine has: what it said of their end did not reach everybody."""

@@ -106,6 +106,7 @@ class Surroundings:
     clock: Clock
     bus: VirtualBus
     store: ContentStore
+    block_tokens: int
     interrupts: Interrupts
     observer: Observer
 
@@ -185,7 +186,7 @@ class Agent:
         self._live[call.id] = LiveCall(call, path, self._around.clock.now_ms)
         body = {
             "model": MODEL,
-            "prompt": "." * call.prompt_tokens,  # about a byte a token: the estimator learns the ratio
+            "prompt": self._contents[call.id].prompt_text(self._around.block_tokens),
             "max_tokens": call.output_tokens,
             "metadata": {"content": key},
         }

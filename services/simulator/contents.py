@@ -1,15 +1,20 @@
 """What prompts and answers consist of, as far as prefix caches care: a key for each block of tokens.
 
 Two blocks have the same key exactly when they, and everything before them, are the same text. Each arrival of a program
-is new text, also of one that came before, except for the system prompt.
+is new text, also of one that came before, except for the system prompt. So that whoever reads a request finds the same
+prefixes in it, the text of a block is its key.
 """
 
 import itertools
+from array import array
 from typing import NamedTuple
 
 from autellix.services.simulator.traces import TraceCall, TraceProgram
 
 Keys = list[int]
+KEY_CHARACTERS = 16
+"""A key in hexadecimal digits."""
+FILLING = "."
 
 
 class CallContent(NamedTuple):
@@ -20,9 +25,15 @@ class CallContent(NamedTuple):
     keys: Keys
     """One for each full block of prompt and output."""
 
+    def prompt_text(self, block_tokens: int) -> str:
+        """Return the prompt: each full block is its key, filled up to a character a token where tokens are left."""
+        keys = array("Q", self.keys[: self.prompt_tokens // block_tokens])
+        blocks = keys.tobytes().hex(" ", keys.itemsize).replace(" ", FILLING * (block_tokens - KEY_CHARACTERS))
+        return blocks.ljust(self.prompt_tokens, FILLING)
+
 
 ContentStore = dict[str, CallContent]
-"""Brings the contents of calls past the pipeline, which carries text of the right length, to the engine."""
+"""Brings the contents of calls past the pipeline, which carries the text of the prompt, to the engine."""
 
 
 class Contents:

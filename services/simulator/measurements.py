@@ -1,5 +1,6 @@
 """Notes how the measured programs go, and makes the rows of the result."""
 
+from autellix.schemas.messages import EngineEvent, EngineLoad
 from autellix.services.simulator.agent import Agent, EndedCall, Path
 from autellix.services.simulator.results import CallRow, Outcome, ProgramRow
 from autellix.services.simulator.scenario import Scenario
@@ -12,8 +13,10 @@ class Measurements:
         first = min(round(scenario.measure_from * scenario.programs), scenario.programs - 1)
         self._numbers = range(first, max(round(scenario.measure_to * scenario.programs), first + 1))
         self._keep_calls = scenario.keep_calls
+        self._keep_loads = scenario.keep_loads
         self._rows: dict[int, ProgramRow] = {}
         self.calls: list[CallRow] = []
+        self.loads: list[EngineLoad] = []
         self.programs_finished = 0
         """Measured or not."""
 
@@ -26,6 +29,11 @@ class Measurements:
         """Note a call, if calls are kept."""
         if self._keep_calls and agent.number in self._numbers:
             self.calls.append(_call_row(agent, ended))
+
+    def engine_event(self, event: EngineEvent) -> None:
+        """Note a heartbeat, if they are kept."""
+        if self._keep_loads and isinstance(event, EngineLoad):
+            self.loads.append(event)
 
     def over(self, agent: Agent, now_ms: float) -> None:
         """Note a program that ended or failed."""

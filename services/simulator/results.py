@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from autellix.engine.simulation.calls import Counters
+from autellix.schemas.messages import EngineLoad
 from autellix.services.simulator.scenario import Scenario
 
 Outcome = Literal["finished", "failed", "unfinished"]
@@ -137,6 +138,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The measured ones, in order of arrival."""
     calls: list[CallRow]
     """If the scenario keeps them: those of the measured programs, in order of their end."""
+    loads: list[EngineLoad]
+    """If the scenario keeps them: the engines' heartbeats."""
+
+    @property
+    def title(self) -> str:
+        """Return what was run, in a line."""
+        scenario = self.scenario
+        arriving = "all at once" if scenario.rate_per_s is None else f"{scenario.rate_per_s:g}/s"
+        engines = f"engines {scenario.engines}, balancer {scenario.balancer.policy}, policy {scenario.policy}"
+        return f"{scenario.programs} programs of {scenario.workload}, {arriving}, {engines}, seed {scenario.seed}"
 
     def as_json(self) -> bytes:
         """Return the run as JSON; equal scenarios give equal bytes."""

@@ -1,6 +1,7 @@
 """`autellix sim run`: one scenario."""
 
 import argparse
+import importlib.util
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,8 @@ from rich.console import Console
 
 from autellix.engine.simulation.calibration import shipped
 from autellix.services.load_balancer.choices import RULES
+from autellix.services.simulator.picture import picture
+from autellix.services.simulator.results import Result
 from autellix.services.simulator.scenario import PolicyName, Scenario, from_tree, put
 from autellix.services.simulator.tables import run_table
 from autellix.services.simulator.workloads import WORKLOADS
@@ -49,11 +52,18 @@ def add(verbs: "Verbs") -> None:
         help="any other value of a scenario, as beta=4 or overrides.engine.slots=128",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw latencies and the engines' load here")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Simulate, print, write."""
+    """Simulate, print, write.
+
+    Raises:
+        ValueError: for a scenario that makes no sense, and when something that it takes is not installed.
+    """
+    if arguments.png and not importlib.util.find_spec("matplotlib"):
+        raise ValueError("drawing needs matplotlib: pip install 'autellix[sim]'")
     scenario = _scenario(arguments)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     began_s = time.perf_counter()
@@ -64,6 +74,14 @@ def run(arguments: argparse.Namespace) -> None:
     console.print(f"Simulated in {took_s:.1f} s.")
     if arguments.json:
         arguments.json.write_bytes(result.as_json())
+    if arguments.png:
+        _draw(result, arguments.png)
+
+
+def _draw(result: Result, file: Path) -> None:
+    from autellix.services.simulator.figures.plots import draw  # here, since it needs an extra: see `run`
+
+    draw(picture(result), file)
 
 
 def _scenario(arguments: argparse.Namespace) -> Scenario:
@@ -76,6 +94,7 @@ def _scenario(arguments: argparse.Namespace) -> Scenario:
         "balancer": {"policy": arguments.balancer},
         "seed": arguments.seed,
         "calibration": arguments.calibration,
+        "keep_loads": arguments.png is not None,
     }
     for setting in arguments.settings:
         put(tree, setting)

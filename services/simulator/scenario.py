@@ -67,6 +67,8 @@ class Scenario(Settings, frozen=True, kw_only=True):
     """Virtual time after which the run ends in any case."""
     keep_calls: bool = False
     """Whether the result also has a row for each call of the measured programs."""
+    keep_loads: bool = False
+    """Whether it also has every heartbeat of the engines."""
 
 
 def checked(scenario: Scenario) -> Scenario:

@@ -9,14 +9,12 @@ from autellix.services.simulator.results import EngineRow, Result, Spread, Summa
 
 def run_table(result: Result) -> RenderableType:
     """Return what there is to see of a run."""
-    scenario, summary = result.scenario, result.summary
-    arriving = "all at once" if scenario.rate_per_s is None else f"{scenario.rate_per_s:g}/s"
-    title = f"{scenario.programs} programs of {scenario.workload}, {arriving}, {scenario.policy}, seed {scenario.seed}"
-    return Group(_spreads(summary, title), *_sentences(summary), _engines(result.engines))
+    spreads = _spreads(result.summary, f"{result.title}: each measured program")
+    return Group(spreads, *_sentences(result.summary), _engines(result.engines))
 
 
 def _spreads(summary: Summary, title: str) -> Table:
-    table = Table(title=f"{title}: each measured program", box=SIMPLE_HEAD, title_justify="left")
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
     table.add_column("")
     for name in ("mean", "P50", "P95", "P99"):
         table.add_column(name, justify="right")

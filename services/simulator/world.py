@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from autellix.engine.simulation.timing import Calibration
-from autellix.schemas.codec import Decoder
+from autellix.schemas import subjects
+from autellix.schemas.codec import ENGINE_EVENTS, Decoder
 from autellix.schemas.ids import EngineId
 from autellix.schemas.messages import Frame, SessionAnswer
 from autellix.services.config import ProcessTableSettings, SessionManagerSettings
@@ -59,13 +60,15 @@ class World:
         """Those that have arrived and are not over."""
         self.measurements = Measurements(scenario)
         self._scenario = scenario
-        self._contents = Contents(calibration.engine.block_size)
+        block_tokens = calibration.engine.block_size
+        self._contents = Contents(block_tokens)
         self._oracle = Oracle(calibration.step)
         interrupts = Interrupts(scenario.interrupt_cap_s * 1000, scenario.interrupt_unknown_s * 1000)
-        self._surroundings = Surroundings(self.clock, self.bus, self.store, interrupts, self)
+        self._surroundings = Surroundings(self.clock, self.bus, self.store, block_tokens, interrupts, self)
         self._start_services()
         self.workers = [self._worker(number, calibration) for number in range(scenario.engines)]
         self.bus.subscribe(f"{INBOXES}*.*", Decoder(Frame | SessionAnswer), self._on_inbox)
+        self.bus.subscribe(subjects.ENGINE_EVENTS, ENGINE_EVENTS, self._on_engine)
         for number, arrival in enumerate(arriving):
             self.clock.at(arrival.at_ms, partial(self._arrive, number, arrival))
 
@@ -114,6 +117,7 @@ class World:
             engines=engines,
             programs=rows,
             calls=self.measurements.calls,
+            loads=self.measurements.loads,
         )
 
     def _tick(self) -> None:
@@ -129,6 +133,9 @@ class World:
     def _on_inbox(self, envelope: Envelope) -> None:
         _, number, inbox = envelope.subject.split(".")
         self.agents[int(number)].hear(envelope.message, inbox)
+
+    def _on_engine(self, envelope: Envelope) -> None:
+        self.measurements.engine_event(envelope.message)
 
     def started(self, agent: Agent) -> None:
         """Hear from an agent that its program has an id."""

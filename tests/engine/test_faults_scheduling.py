@@ -28,8 +28,8 @@ LETTERS = "abcdefgh"
 
 
 @pytest.fixture(scope="session")
-def crowd(makers: Makers) -> Iterator[Bench]:  # noqa: ARG001 - they set the environment in which an engine starts
-    """Return an engine with more slots than its blocks can serve."""
+def crowd(makers: Makers) -> Iterator[Bench]:
+    """Return an engine with more slots than its blocks can serve; `makers` sets the environment that it starts in."""
     with tempfile.TemporaryDirectory() as folder:
         receiver = ReportReceiver(Path(folder) / "reports")
         yield Bench(models.resolve("tiny"), receiver, max_num_seqs=CROWD)
@@ -76,7 +76,7 @@ def crowd_in(bench: Bench, chance: random.Random, calls: int) -> dict[str, int]:
     systems = ["".join(chance.choices(LETTERS, k=length)) for length in (40, 200, 330)]
     asked: dict[str, int] = {}
     for number in range(calls):
-        name, tokens, several = f"c{number}", chance.choice([1, 8, 40, 90]), chance.choice([1, 1, 1, 3])
+        name, tokens, several = f"c{number}", chance.choice([1, 8, 30, 60]), chance.choice([1, 1, 1, 3])
         prompt = chance.choice(systems) + "".join(chance.choices(LETTERS, k=chance.choice([1, 60, 300])))
         bench.add(
             name,
@@ -85,6 +85,7 @@ def crowd_in(bench: Bench, chance: random.Random, calls: int) -> dict[str, int]:
             priority=chance.choice([0, 0, 0, 1]),
             max_tokens=tokens,
             n=several,
+            temperature=float(several > 1),  # vLLM has no several answers without chance
         )
         asked[name] = tokens * several
         bench.step(chance.choice([0, 0, 1, 4]))
@@ -128,10 +129,10 @@ def test_a_better_call_takes_a_slot_at_once_an_equal_one_never(bench: Bench) -> 
     """Long programs hold both slots: a new one's short call runs within two steps, an equal long one waits its turn."""
     bench.use("plas", first_quantum_ms=1e6, queues=2, fit_ladder=False)
     for name in ("long-a", "long-b"):
-        bench.add(name, "go", max_tokens=150, service_ms=1e6)
+        bench.add(name, "go", max_tokens=40, service_ms=1e6)
     bench.step(4)
-    bench.add("equal", "go", max_tokens=150, service_ms=1e6)
-    bench.step(20)
+    bench.add("equal", "go", max_tokens=40, service_ms=1e6)
+    bench.step(10)
     before = preempted(bench)
     bench.add("new", "go", max_tokens=5)
     bench.step(2)
@@ -146,18 +147,20 @@ def test_a_better_call_takes_a_slot_at_once_an_equal_one_never(bench: Bench) -> 
 
 @pytest.mark.usefixtures("tick")
 def test_waiting_is_bounded_under_a_stream_of_better_calls(bench: Bench) -> None:
-    """While short calls of new programs never cease, an old program runs after beta times what it had; they in order."""
+    """While new programs' short calls never cease, an old program runs after beta times what it had; they in order."""
     bench.use("plas", first_quantum_ms=100.0, beta=2.0, fit_ladder=False)
     for number in range(4):
         bench.add(f"new-{number:03}", "go", max_tokens=3)
     bench.step()
     bench.add("old", "go", max_tokens=3, service_ms=400.0)
     number = 4
-    while "old" not in bench.ended:
+    for _ in range(150):
         while len(bench.scheduler.waiting) < 4:
             bench.add(f"new-{number:03}", "go", max_tokens=3)
             number += 1
         bench.step()
+        if "old" in bench.ended:
+            break
     bench.finish()
     others = [name for name in started(bench) if name != "old"]
 
@@ -202,20 +205,21 @@ GRAMMARS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("grammar", GRAMMARS, ids=str)
 def test_a_bad_grammar_fails_alone(bench: Bench, grammar: dict[str, Any]) -> None:
     """After a good grammar a bad one is refused as it comes, or served; the calls beside it end whole."""
+    from vllm.exceptions import VLLMValidationError
     from vllm.sampling_params import StructuredOutputsParams
 
     bench.use("plas")
     schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
-    bench.add("good", "go", structured_outputs=StructuredOutputsParams(json=schema), max_tokens=40)
-    bench.add("plain", "go", max_tokens=30)
+    bench.add("good", "go", structured_outputs=StructuredOutputsParams(json=schema), max_tokens=20)
+    bench.add("plain", "go", max_tokens=15)
     bench.step(2)
     try:
         bench.add("odd", "go", structured_outputs=StructuredOutputsParams(**grammar), max_tokens=10)
-    except ValueError:
+    except (ValueError, VLLMValidationError):
         expected = {"good", "plain"}
     else:
         expected = {"good", "plain", "odd"}
     bench.finish()
 
     assert expected == set(bench.ended)
-    assert bench.ended["plain"].output_tokens == 30
+    assert bench.ended["plain"].output_tokens == 15

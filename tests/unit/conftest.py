@@ -38,10 +38,10 @@ class World:
         load = EngineLoad(**{"engine_id": engine, "incarnation": incarnation, **known, **rest, **facts})
         return list(self.balancer.handle(load, self.now_ms))
 
-    def up(self, engine: str, incarnation: str = "i1") -> list[Out]:
+    def up(self, engine: str, incarnation: str = "i1", *, kv_tokens: int = 0) -> list[Out]:
         """Let an engine say that it is up."""
         up = EngineUp(engine_id=EngineId(engine), incarnation=Incarnation(incarnation), models=("m",), policy="atlas",
-                      slots=4, kv_tokens=0, max_model_len=1, at_ms=self.now_ms)  # fmt: skip
+                      slots=4, kv_tokens=kv_tokens, max_model_len=1, at_ms=self.now_ms)  # fmt: skip
         return list(self.balancer.handle(up, self.now_ms))
 
     def down(self, engine: str, incarnation: str = "i1", reason: str = "stopped") -> list[Out]:

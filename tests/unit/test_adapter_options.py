@@ -1,8 +1,10 @@
 """What the worker and its scheduler tell each other: options, the facts of a call, and reports over a socket."""
 
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -81,19 +83,47 @@ def test_reports_in_order(receiver: ReportReceiver) -> None:
 
 
 def test_worker_that_does_not_read(receiver: ReportReceiver) -> None:
-    """A sender whose worker is slow, and then gone, drops reports and never waits."""
+    """Nothing is lost on a worker that does not read for a while, and the sender does not wait for it."""
     sender = ReportSender(str(receiver.path))
-    for _ in range(100_000):
-        sender.note(BUSY)
+    numbers = range(1000)
+    for number in numbers:
+        sender.note(Started(CallId(f"c{number}"), 0.0))
         sender.send()
-    received = len(receiver.receive())
+    found = receiver.receive()
+    while len(found) < len(numbers):
+        sender.send()
+        found += receiver.receive()
+
+    assert [f"c{number}" for number in numbers] == [report.call_id for report in found if isinstance(report, Started)]
+    sender.close()
+
+
+def test_patience(receiver: ReportReceiver) -> None:
+    """With patience the sender waits until the worker reads; without a worker it does not."""
+    sender = ReportSender(str(receiver.path))
+    for number in range(1000):
+        sender.note(Started(CallId(f"c{number}"), 0.0))
+        sender.send()
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.extend(drained(receiver, 1000)))
+    reader.start()
+    sender.send(patience_ms=10_000)
+    reader.join()
     receiver.close()
     sender.note(BUSY)
-    sender.send()
+    sender.send(patience_ms=10_000)
 
-    assert 0 < received < 100_000
+    assert len(found) == 1000
     assert not receiver.path.exists()
     sender.close()
+
+
+def drained(receiver: ReportReceiver, count: int) -> list[Any]:
+    """Read until so many reports have come."""
+    found: list[Any] = []
+    while len(found) < count:
+        found += receiver.receive()
+    return found
 
 
 def test_nobody_to_report_to() -> None:

@@ -10,7 +10,7 @@ import pytest
 from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import AdmittedCall, CallRouted, EngineList, ListEngines, ProgramEnded, ProgramFacts
 from autellix.services.core import Reply
-from autellix.services.load_balancer.core import Sent
+from autellix.services.load_balancer.engine import Sent
 
 if TYPE_CHECKING:
     from tests.unit.conftest import World

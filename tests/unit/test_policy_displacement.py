@@ -23,7 +23,12 @@ def yielding(waiting: list[int], running: list[int], *, most: int = 99, free: in
         return None if number < fits.get("blocked", 0) else number < fits.get("room", 1000)
 
     return displacements(
-        waiting, reversed(running), level=lambda level: (0, level), fits=fit, free_slots=free, most=most
+        waiting,
+        reversed(running),
+        outranks=lambda newcomer, victim: newcomer < victim,
+        fits=fit,
+        free_slots=free,
+        most=most,
     )
 
 
@@ -99,7 +104,7 @@ def test_no_swapping_back_and_forth(calls: list[tuple[int, int]], slots: int, po
         victims = displacements(
             waiting,
             reversed(batch),
-            level=lambda call_id: queues[call_id].level,
+            outranks=lambda newcomer, victim: queues[newcomer].outranks(queues[victim]),
             fits=lambda _: True,
             free_slots=slots - len(batch),
             most=2,

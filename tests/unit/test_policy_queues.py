@@ -202,6 +202,21 @@ def test_promotion_resets_the_window_only() -> None:
     assert queues.remove(A, 1100.0).wait_ms == 1070.0
 
 
+def test_a_promoted_call_displaces_nobody() -> None:
+    """It goes before those that wait, and displaces only whom it would have displaced before."""
+    queues = queues_of()
+    queues.add(A, P, served(100.0), 0.0)
+    queues.add(B, P, served(100.0), 0.0)
+    queues.add(C, P, served(1000.0), 0.0)
+    run(queues, B)
+    queues.promote(400.0)
+
+    assert queues[A].lo_ms == 0.0
+    assert queues[A].rank < queues[B].rank
+    assert not queues[A].outranks(queues[B])
+    assert queues[A].outranks(queues[C])
+
+
 def test_running_calls_are_not_promoted() -> None:
     """Who runs does not starve."""
     queues = queues_of()

@@ -34,6 +34,14 @@ def test_processes_agree_to_the_byte(tmp_path: Path) -> None:
     assert 5 == len(msgspec.json.decode(written[0])["programs"])
 
 
+def test_a_run_is_drawn(tmp_path: Path) -> None:
+    """With --png a run is drawn as a PNG file."""
+    done = sim("run", *FEW, "--png", str(tmp_path / "run.png"))
+
+    assert 0 == done.returncode, done.stderr
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

@@ -1,6 +1,11 @@
 """Which blocks of which calls are the same text."""
 
-from autellix.services.simulator.contents import Contents, Keys
+from collections.abc import Sequence
+from itertools import combinations, takewhile
+
+import pytest
+
+from autellix.services.simulator.contents import KEY_CHARACTERS, Contents, Keys
 from autellix.services.simulator.traces import TraceCall, TraceProgram
 
 BLOCK = 10
@@ -25,6 +30,11 @@ def keys(contents: Contents, *calls: TraceCall, trace: str = "t", group: str = "
     """Return the keys of each call of a program that arrives."""
     program = TraceProgram(program_id="p", calls=calls, prefix_group=group)
     return [content.keys for content in contents.of_program(trace, program).values()]
+
+
+def common(one: Sequence[object], other: Sequence[object]) -> int:
+    """Return how many elements two sequences have in common at their beginning."""
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
 def test_each_full_block_has_a_key() -> None:
@@ -63,6 +73,36 @@ def test_system_prompts_are_shared_between_programs() -> None:
     assert one[:2] == two[:2]
     assert set() == set(one[2:]) & set(two[2:])
     assert set() == set(one) & (set(other) | set(elsewhere))
+
+
+@pytest.mark.parametrize("block", [8, 16, 20])
+def test_prompts_begin_alike_as_far_as_their_blocks(block: int) -> None:
+    """The texts of two prompts have as many whole blocks in common, from the start, as their keys say."""
+    contents = Contents(block)
+    system = [call(0, prompt=70, system=50), call(1, 0, prompt=170, shared=75), call(2, 0, prompt=150, shared=33)]
+    samples = [call(3, prompt=90, group=1), call(4, prompt=90, group=1), call(5, prompt=90)]
+    prompts = [
+        content
+        for program in ([*system, *samples], system)
+        for content in contents.of_program("t", TraceProgram(program_id="p", calls=tuple(program))).values()
+    ]
+    characters = max(block, KEY_CHARACTERS)
+
+    for one, other in combinations(prompts, 2):
+        blocks = min(one.prompt_tokens, other.prompt_tokens) // block
+        texts = (each.prompt_text(block)[: blocks * characters] for each in (one, other))
+        assert common(one.keys[:blocks], other.keys[:blocks]) == common(*texts) // characters
+
+
+def test_a_prompt_has_a_character_a_token() -> None:
+    """Where a key fits into a block the text is as long as the prompt has tokens; samples have the same text."""
+    contents = Contents(20)
+    samples = (call(0, prompt=90, group=1), call(1, prompt=90, group=1), call(2, prompt=7))
+    found = contents.of_program("t", TraceProgram(program_id="p", calls=samples))
+    one, other, short = (content.prompt_text(20) for content in found.values())
+
+    assert (90, 7) == (len(one), len(short))
+    assert one == other
 
 
 def test_a_program_that_comes_again_is_new_text() -> None:

@@ -31,21 +31,26 @@ EFFORT = Effort(seeds=(1, 2), arrivals_s=60, offline_programs=(1,), engines=(1,)
 TABLE = Table(title="Rates", columns=["programs/s", "autellix"], rows=[["1", "0.02 ±0.001"], ["2", "unfinished"]])
 
 
+Latencies = Mapping[tuple[str, float], float]
+"""Milliseconds a token by policy and arrival rate."""
+
+
 class HandMade:
-    """Runs whose latencies are given by policy and arrival rate; the second seed takes twice as long.
+    """Runs of given latencies; the second seed takes twice as long. The share of waiting is the latency in seconds."""
 
-    The share of waiting is the latency in seconds.
-    """
-
-    def __init__(self, latencies_ms: Mapping[tuple[str, float], float]) -> None:
+    def __init__(self, latencies_ms: Latencies, hit_rates: Mapping[float, float]) -> None:
         self.latencies_ms = latencies_ms
+        self.hit_rates = hit_rates
 
     def result(self, scenario: Scenario) -> Any:
         """Return as much of a result as curves look at."""
         latency_ms = self.latencies_ms[scenario.policy, scenario.rate_per_s or 0.0] * scenario.seed
         spread = Spread(mean=latency_ms, p50=latency_ms, p95=latency_ms, p99=latency_ms)
         share = Spread(mean=latency_ms / 1000, p50=0.0, p95=0.0, p99=0.0)
-        summary = SimpleNamespace(limit_hit=latency_ms == inf, ms_per_token=spread, wait_share=share)
+        hit_rate = self.hit_rates.get(scenario.rate_per_s or 0.0, 0.9)
+        summary = SimpleNamespace(
+            limit_hit=latency_ms == inf, ms_per_token=spread, wait_share=share, prefix_hit_rate=hit_rate
+        )
         return SimpleNamespace(summary=summary)
 
 
@@ -59,9 +64,9 @@ def drawing() -> Drawing:
     return Drawing(figure="fig1", title="Rates", setting="How.", seeds=[1, 2], tables=[TABLE], panels=[])
 
 
-def hand_made(latencies_ms: Mapping[tuple[str, float], float]) -> Runs:
-    """Return them as runs."""
-    return cast("Runs", HandMade(latencies_ms))
+def hand_made(latencies_ms: Latencies, hit_rates: Mapping[float, float] | None = None) -> Runs:
+    """Return runs of these latencies, and of these hit rates by arrival rate where they are not 0.9."""
+    return cast("Runs", HandMade(latencies_ms, hit_rates or {}))
 
 
 def test_seeds_tell_their_mean_and_how_far_they_lie_apart() -> None:
@@ -149,12 +154,15 @@ def test_throughput_is_compared_at_equal_latency() -> None:
     assert [Bound(1.5), Bound(2.5, ">")] == found
 
 
-def test_the_knee_is_the_last_rate_without_waiting() -> None:
-    """The knee of FCFS is the last rate before programs wait for a tenth of their response, and its latency there."""
-    runs = hand_made({("fcfs", 1.0): 10.0, ("fcfs", 2.0): 20.0, ("fcfs", 3.0): 80.0, ("fcfs", 4.0): 20.0})
+@pytest.mark.parametrize(("hit_rates", "rate"), [({}, 2.0), ({2.0: 0.8}, 1.0), ({1.0: 0.5}, 2.0)])
+def test_the_knee_is_the_last_rate_that_fcfs_bears(hit_rates: dict[float, float], rate: float) -> None:
+    """At the knee programs wait for less than a tenth of their response and hit the cache as at the lightest load."""
+    latencies_ms = {("fcfs", 1.0): 10.0, ("fcfs", 2.0): 20.0, ("fcfs", 3.0): 80.0, ("fcfs", 4.0): 20.0}
     fcfs = sweeps.at_rates(SHAREGPT, VLLM_OPT, (1.0, 2.0, 3.0, 4.0), EFFORT)
+    knee = fig12.knee(fcfs, hand_made(latencies_ms, hit_rates))
 
-    assert fig12.Knee(2.0, 0.03) == fig12.knee(fcfs, runs)
+    assert rate == knee.rate
+    assert pytest.approx(0.015 * rate) == knee.latency_s
 
 
 def test_rows_are_grouped_by_length() -> None:

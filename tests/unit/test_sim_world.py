@@ -11,6 +11,7 @@ from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_EVENTS, ENGINE_EVENTS, FRAMES
 from autellix.schemas.ids import EngineId, Incarnation
 from autellix.schemas.messages import CallRouted, CancelCalls, EngineDown, Failed, Finished, ProgramRecord
+from autellix.services.config import LoadBalancerSettings
 from autellix.services.simulator.scenario import PolicyName, Scenario
 from autellix.services.simulator.virtual_bus import Envelope
 from autellix.services.simulator.workloads import arrivals
@@ -128,6 +129,23 @@ def test_long_prompts_go_home() -> None:
     assert 1 < len(set.union(*homes.values()))
 
 
+def test_prefixes_are_found_in_simulated_prompts() -> None:
+    """The rule that reads prompts sends a conversation on to an engine that had its beginning."""
+    ran = world(programs=16, engines=3, max_context_tokens=8000, balancer=LoadBalancerSettings(policy="prefix_tree"))
+    events = listening(ran, subjects.CALL_ROUTED_EVENT, CALL_EVENTS)
+    ran.run()
+    had: set[tuple[str, str]] = set()
+    again = 0
+    for event in (envelope.message for envelope in events):
+        place = (event.program_id, event.engine_id)
+        if event.reason.startswith("long prefix: "):
+            assert place in had
+            again += 1
+        had.add(place)
+
+    assert 12 < again
+
+
 def test_a_program_fails_with_its_call() -> None:
     """A call that failed for good ends its program; what else of it ran is cancelled, and nothing is left."""
     ran = world(workload="lats", programs=1, rate_per_s=None, max_context_tokens=None)
@@ -167,6 +185,18 @@ def test_engines_say_how_busy_they_are() -> None:
     assert times == sorted(set(times))
     assert max(later - earlier for earlier, later in pairwise(times)) <= 1000
     assert {1} >= {envelope.message.calls for envelope in loads} - {0}
+
+
+def test_heartbeats_are_kept_if_asked_for() -> None:
+    """A result has every heartbeat of every engine if the scenario says so, and else none."""
+    kept, plain = (world(engines=2, keep_loads=keep) for keep in (True, False))
+    heard = listening(kept, "autellix.events.engine.load", ENGINE_EVENTS)
+
+    loads = kept.run().loads
+
+    assert [envelope.message for envelope in heard] == loads
+    assert [] == plain.run().loads
+    assert {"engine-0", "engine-1"} == {envelope.message.engine_id for envelope in heard}
 
 
 def test_the_limit_of_time_is_told() -> None:

@@ -31,5 +31,5 @@ class Effort:
         return f"programs arrive for {self.arrivals_s / 60:.3g} min"
 
 
-FULL = Effort(seeds=(1, 2), arrivals_s=1200, offline_programs=(1000, 2000, 4000), engines=(1, 2, 4, 8))
+FULL = Effort(seeds=(1, 2), arrivals_s=600, offline_programs=(1000, 2000, 4000), engines=(1, 2, 4, 8))
 QUICK = Effort(seeds=(1,), arrivals_s=60, offline_programs=(50, 100), engines=(1, 2), every=2)

@@ -14,7 +14,7 @@ from autellix.services.simulator.results import CallRow, ProgramRow, Result
 from autellix.services.simulator.scenario import Scenario
 
 SYSTEMS = (VLLM_OPT, MLFQ, AUTELLIX)
-RATES = {SHAREGPT: 1.2, MIXED: 0.26}
+RATES = {SHAREGPT: 1.2, MIXED: 0.36}
 """Past the knee of FCFS: before it nobody waits."""
 Row = CallRow | ProgramRow
 

@@ -33,8 +33,8 @@ class Workload(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Return what to call it."""
-        return f"{self.name}, {self.slots} slots"
+        """Return what to call it: its name, and the slots of the engine."""
+        return f"{self.name}/{self.slots}"
 
     def rates_of(self, system: str) -> tuple[float, ...]:
         """Return the rates at which a system is looked at."""
@@ -43,10 +43,10 @@ class Workload(NamedTuple):
 
 PLAIN_SHAREGPT = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.2)
 SHAREGPT = Workload("sharegpt", "plas", (0.6, 0.8, 1.0, 1.1, 1.2, 1.4, 1.6, 2.0, 2.4), PLAIN_SHAREGPT)
-SHAREGPT_256 = Workload("sharegpt", "plas", (1.0, 1.2, 1.4, 1.8), PLAIN_SHAREGPT, slots=256)
+SHAREGPT_256 = Workload("sharegpt", "plas", (1.0, 1.2, 1.4, 1.8, 2.2), PLAIN_SHAREGPT, slots=256)
 BFCL = Workload("bfcl", "plas", (0.6, 0.8, 1.0, 1.1, 1.2, 1.3), (0.05, 0.1, 0.15, 0.2))
 LATS = Workload("lats", "atlas", (0.06, 0.08, 0.1, 0.12, 0.14, 0.16, 0.2), (0.01, 0.02, 0.03, 0.04, 0.06))
-MIXED = Workload("mixed", "atlas", (0.14, 0.18, 0.22, 0.26, 0.3, 0.36, 0.45), (0.03, 0.05, 0.07, 0.09, 0.12))
+MIXED = Workload("mixed", "atlas", (0.14, 0.22, 0.3, 0.36, 0.45, 0.6), (0.03, 0.05, 0.07, 0.09, 0.12))
 
 
 def changes(system: str, workload: Workload) -> dict[str, Any]:

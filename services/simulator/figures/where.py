@@ -83,9 +83,9 @@ def conditions(effort: Effort) -> Iterator[Condition]:
     long = replace(effort, arrivals_s=LONGER * effort.arrivals_s)
     sweeps = [at_rates(SHAREGPT, system, (1.0, 1.2), long) for system in SYSTEMS]
     yield Condition(f"sharegpt, {LONGER} times as long", sweeps, {**LATENCY, **CACHE})
-    for workload, rates in {SHAREGPT: (1.0, 1.2, 1.4), MIXED: (0.22, 0.26, 0.3)}.items():
+    for workload, rates in {SHAREGPT: (1.0, 1.2, 1.4), MIXED: (0.3, 0.36, 0.45)}.items():
         yield Condition(f"{workload.name}, autellix by ladder", _ladders(workload, rates, effort), LATENCY)
-    for workload, rates in {LATS: (0.12, 0.14, 0.16), MIXED: (0.26, 0.3, 0.36)}.items():
+    for workload, rates in {LATS: (0.12, 0.14, 0.16), MIXED: (0.3, 0.36, 0.45)}.items():
         yield Condition(f"{workload.name}, autellix by what attained is", _measures(workload, rates, effort), LATENCY)
     sweeps = [at_rates(SHAREGPT, system, (1.0, 1.2, 1.4), effort, **BULK_SWAP) for system in SYSTEMS]
     yield Condition("sharegpt, preempted calls swapped", sweeps, {**LATENCY, "prefix hit rate": hit_rate})
