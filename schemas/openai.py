@@ -52,6 +52,9 @@ class Sampling(Struct, kw_only=True):
     user: Text | None = None
     session_id: Text | None = None
     vllm_xargs: dict[str, Scalar] | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    use_beam_search: Literal[False] | None = None
+    """vLLM makes requests of its own for it, which belong to no call: they could not be charged."""
 
 
 class ChatMessage(Struct, kw_only=True):

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Meta
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
-Positive = Annotated[float, Meta(gt=0)]
-Count = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+Count = Annotated[int, Meta(ge=1, le=2**40)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 """What may stand in a subject: see `subjects.token`."""
 
@@ -84,7 +84,7 @@ class EngineWorkerSettings(Settings, frozen=True, kw_only=True):
     policy: Literal["fcfs", "mlfq", "plas", "atlas"] = "atlas"
     queues: Annotated[int, Meta(ge=1, le=64)] = 12
     """Queues of the ladder, to begin with."""
-    first_quantum_ms: Positive = 100.0
+    first_quantum_ms: Annotated[float, Meta(ge=0.001, le=1e9)] = 100.0
     """Attained service up to which a call is in the best queue, to begin with; each next bound is twice as high."""
     fit_ladder: bool = True
     """Fit both ends of the ladder to the calls and programs that the engine sees."""

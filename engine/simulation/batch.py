@@ -57,6 +57,8 @@ class Batch:
         """Whether the policy might put a running call out, once the budget lets it."""
         if not (self._changed and self.waiting and self.running):
             return False
+        if self._free_slots:  # the first takes one of them; another behind it may displace
+            return len(self.waiting) > self._free_slots
         return self.waiting.calls[0].queued.outranks(self.running.calls[-1].queued)
 
     def add(self, live: LiveCall) -> None:

@@ -13,9 +13,9 @@ from msgspec import Meta
 GRID = 2.0**26
 """Ticks per millisecond."""
 
-Duration = Annotated[float, Meta(ge=0)]
-Positive = Annotated[float, Meta(gt=0)]
-Count = Annotated[int, Meta(ge=1)]
+Duration = Annotated[float, Meta(ge=0, le=1e6)]
+Positive = Annotated[float, Meta(gt=0, le=1e6)]
+Count = Annotated[int, Meta(ge=1, le=2**40)]
 
 
 def on_grid(ms: float) -> float:

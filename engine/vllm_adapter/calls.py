@@ -28,14 +28,28 @@ class EngineCallState:
     in_step: set[str] = field(default_factory=set)
     """The running requests that are in the step scheduled last."""
     was_started: bool = False
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
+    prompts: dict[str, int] = field(default_factory=dict)
+    """Tokens of each of its prompts; the n requests for one prompt share it."""
+    cached: dict[str, int] = field(default_factory=dict)
+    """Those of them that the first request of each prompt found in the prefix cache."""
     output_tokens: int = 0
 
     def count(self, request: Request) -> None:
-        """Add the tokens of a request that ends; its prompt is the same for all n of them."""
-        self.prompt_tokens = max(self.prompt_tokens, request.num_prompt_tokens)
+        """Add the tokens of a request that ends."""
+        self.prompts[_prompt_of(request)] = request.num_prompt_tokens
         self.output_tokens += request.num_output_tokens
+
+    def note_cached(self, request: Request) -> None:
+        """Note what a request found in the prefix cache when it was let in first."""
+        if request.prefill_stats:  # vLLM fills it at the first admission and takes it at the first token
+            self.cached.setdefault(_prompt_of(request), request.prefill_stats.num_cached_tokens)
+
+
+def _prompt_of(request: Request) -> str:
+    """Name the prompt of a request: vLLM numbers the n requests for one prompt in front of its id."""
+    request_id: str = request.request_id
+    number, _, parent = request_id.partition("_")
+    return parent if number.isdecimal() else request_id
 
 
 class StepChange(NamedTuple):
@@ -106,10 +120,9 @@ class EngineCalls:
         state.running.add(request.request_id)
         if not was_running:
             self._queues.start(call_id, now_ms)
+        state.note_cached(request)
         if not state.was_started:
             state.was_started = True
-            if request.prefill_stats:  # vLLM fills it at the first admission and takes it at the first token
-                state.cached_tokens = request.prefill_stats.num_cached_tokens
             self._reports.note(Started(call_id, state.queued.wait_ms))
         elif not was_running:
             self._reports.note(Resumed(call_id))
@@ -181,8 +194,8 @@ class EngineCalls:
                 wait_ms=queued.wait_ms,
                 preemptions=queued.preemptions,
                 queues=tuple(queued.queues),
-                prompt_tokens=state.prompt_tokens,
-                cached_tokens=state.cached_tokens,
+                prompt_tokens=sum(state.prompts.values()),
+                cached_tokens=sum(state.cached.values()),
                 output_tokens=state.output_tokens,
             )
         )

@@ -1,5 +1,6 @@
 """What the worker tells the scheduler (vLLM's `additional_config`) and what a call tells it (`vllm_xargs`)."""
 
+from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
@@ -65,9 +66,15 @@ def from_xargs(extra_args: dict[str, Any] | None, request_id: str) -> CallFacts:
     """Read a call's facts back; a request that came past the worker is a call of a program that had nothing."""
     args = extra_args or {}
     facts = ProgramFacts(
-        service_ms=float(args.get("autellix_service_ms", 0.0)),
-        critical_path_ms=float(args.get("autellix_critical_path_ms", 0.0)),
-        waiting_ms=float(args.get("autellix_waiting_ms", 0.0)),
+        service_ms=_duration(args.get("autellix_service_ms")),
+        critical_path_ms=_duration(args.get("autellix_critical_path_ms")),
+        waiting_ms=_duration(args.get("autellix_waiting_ms")),
     )
     call_id = CallId(str(args.get("autellix_call_id", request_id)))
     return CallFacts(call_id, ProgramId(str(args.get("autellix_program_id", call_id))), facts)
+
+
+def _duration(value: Any) -> float:
+    """Return a duration, or 0 for what is none: a request that came past the worker may hold anything."""
+    known = isinstance(value, int | float) and 0 <= value < inf
+    return float(value) if known else 0.0

@@ -62,6 +62,9 @@ def run(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: for a scenario that makes no sense, and when something that it takes is not installed.
     """
+    for file in filter(None, (arguments.json, arguments.png)):
+        if file.is_dir() or not file.absolute().parent.is_dir():
+            raise ValueError(f"{file}: no file can be written there")
     if arguments.png and not importlib.util.find_spec("matplotlib"):
         raise ValueError("drawing needs matplotlib: pip install 'autellix[sim]'")
     scenario = _scenario(arguments)

@@ -26,7 +26,7 @@ class Scenario(Settings, frozen=True, kw_only=True):
     workload: str = "sharegpt"
     """A name in `workloads.WORKLOADS`, or the path of a trace."""
     programs: Count = 500
-    rate_per_s: Positive | None = 1.0
+    rate_per_s: Annotated[float, Meta(gt=0, le=1e6)] | None = 1.0
     """Programs that arrive a second, as a Poisson process; None: all at once, at the start."""
     seed: Annotated[int, Meta(ge=0)] = 1
     max_calls: Count | None = None
@@ -37,7 +37,7 @@ class Scenario(Settings, frozen=True, kw_only=True):
     interrupt_unknown_s: Idle = 1.0
     """What stands for an interrupt that the trace does not tell; before the first call there is none."""
 
-    engines: Count = 1
+    engines: Annotated[int, Meta(ge=1, le=4096)] = 1
     calibration: str = "a100-80gb-llama-3.1-8b"
     """A name in `engine/simulation/calibrations`, or the path of such a file."""
     overrides: dict[str, dict[str, int | float]] = msgspec.field(default_factory=dict)
@@ -49,12 +49,12 @@ class Scenario(Settings, frozen=True, kw_only=True):
     """The way to copy blocks, a name in the calibration."""
     preemptions_per_step_max: Count = 4
     policy_interval_steps: Count = 1
-    scheduler_ms: Annotated[float, Meta(ge=0)] = 0.0
+    scheduler_ms: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     """Time that scheduling adds to each step."""
 
     policy: PolicyName = "atlas"
     queues: Annotated[int, Meta(ge=1, le=64)] = 12
-    first_quantum_ms: Positive = 100.0
+    first_quantum_ms: Annotated[float, Meta(ge=0.001, le=1e9)] = 100.0
     """Of the best queue; also the turn of `round_robin`."""
     fit_ladder: bool = True
     beta: Positive = 8.0
@@ -92,6 +92,8 @@ def from_tree(tree: Mapping[str, Any]) -> Scenario:
         raise ScenarioError(str(error)) from error
     if scenario.measure_from >= scenario.measure_to:
         raise ScenarioError("measure_from must be below measure_to")
+    if scenario.rate_per_s and scenario.programs / scenario.rate_per_s > scenario.limit_s:
+        raise ScenarioError("rate_per_s: so few arrivals take longer than limit_s")
     return scenario
 
 

@@ -135,6 +135,8 @@ BAD_FIELDS: list[dict[str, Any]] = [
     {"messages": [{"content": "no role"}]},
     {"messages": [{"role": "user", "content": "x " * 3000}]},
     {"structured_outputs": {"regex": "(["}},
+    {"use_beam_search": True, "n": 2},
+    {"priority": 2**40},
 ]
 
 

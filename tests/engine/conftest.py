@@ -87,12 +87,12 @@ class Bench:
         assert self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == BLOCKS - 1  # one is vLLM's own
 
 
-Makers = tuple[Callable[[], Bench], Callable[[], Bench]]
+MakeBench = Callable[..., Bench]
 
 
 @pytest.fixture(scope="session")
-def makers() -> Iterator[Makers]:
-    """Return what starts each engine, in an environment that keeps it in this process; each starts once."""
+def make_bench() -> Iterator[MakeBench]:
+    """Return what starts an engine in this process, given vLLM's arguments beside those of `Bench`."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         for name, value in {
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -101,20 +101,20 @@ def makers() -> Iterator[Makers]:
             "TORCHDYNAMO_DISABLE": "1",
         }.items():
             patch.setenv(name, value)
-        receivers = [ReportReceiver(Path(folder) / name) for name in ("async", "sync")]
-        model = models.resolve("tiny")
-        yield lambda: Bench(model, receivers[0]), lambda: Bench(model, receivers[1], async_scheduling=False)
-        for receiver in receivers:
-            receiver.close()
+        made: list[Bench] = []
+
+        def make(**arguments: Any) -> Bench:
+            receiver = ReportReceiver(Path(folder) / f"reports-{len(made)}")
+            made.append(Bench(models.resolve("tiny"), receiver, **arguments))
+            return made[-1]
+
+        yield make
+        for bench in made:
+            bench.scheduler.shutdown()
+            bench.receiver.close()
 
 
 @pytest.fixture(scope="session")
-def bench(makers: Makers) -> Bench:
-    """Return an engine as it serves: it schedules a step while the one before it runs."""
-    return makers[0]()
-
-
-@pytest.fixture(scope="session")
-def sync_bench(makers: Makers) -> Bench:
-    """Return an engine that schedules a step when the one before it is done."""
-    return makers[1]()
+def bench(make_bench: MakeBench) -> Bench:
+    """Return the engine that most tests share. On a CPU vLLM schedules a step when the one before it is done."""
+    return make_bench()

@@ -167,11 +167,11 @@ def ordered(happenings: Iterator[Seen]) -> list[Seen]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_same_decisions(sync_bench: Bench, monkeypatch: pytest.MonkeyPatch, policy: str, seed: int) -> None:
+def test_same_decisions(bench: Bench, monkeypatch: pytest.MonkeyPatch, policy: str, seed: int) -> None:
     """Every start, preemption, resumption and end comes in the same order, at the same time, at the same price."""
     arrivals = trace(seed, calls=40)
-    sync_bench.use(policy, **LADDER)
-    real = ordered(on_vllm(sync_bench, arrivals, VirtualClock(sync_bench, monkeypatch)))
+    bench.use(policy, **LADDER)
+    real = ordered(on_vllm(bench, arrivals, VirtualClock(bench, monkeypatch)))
     model = ordered(simulated(arrivals, policy))
 
     assert real == model

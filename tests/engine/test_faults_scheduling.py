@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import random
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from autellix.engine.executor import Preempted, Started
 from autellix.engine.policy import POLICIES
-from autellix.engine.vllm_adapter import models
 from autellix.engine.vllm_adapter import scheduler as adapter
-from autellix.engine.vllm_adapter.reports import Busy, ReportReceiver
-from tests.engine.conftest import BLOCK, BLOCKS, BUDGET, Bench, Makers
+from autellix.engine.vllm_adapter.reports import Busy
+from tests.engine.conftest import BLOCK, BLOCKS, BUDGET, Bench, MakeBench
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -28,12 +24,9 @@ LETTERS = "abcdefgh"
 
 
 @pytest.fixture(scope="session")
-def crowd(makers: Makers) -> Iterator[Bench]:
-    """Return an engine with more slots than its blocks can serve; `makers` sets the environment that it starts in."""
-    with tempfile.TemporaryDirectory() as folder:
-        receiver = ReportReceiver(Path(folder) / "reports")
-        yield Bench(models.resolve("tiny"), receiver, max_num_seqs=CROWD)
-        receiver.close()
+def crowd(make_bench: MakeBench) -> Bench:
+    """Return an engine with more slots than its blocks can serve."""
+    return make_bench(max_num_seqs=CROWD)
 
 
 @pytest.fixture

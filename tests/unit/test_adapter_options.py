@@ -54,6 +54,14 @@ def test_facts_survive_the_way(service_ms: float, path_ms: float, waiting_ms: fl
     assert from_xargs({**to_xargs(call), "other": [1]}, "request-1") == ("c1", "p", facts)
 
 
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "much", None, [1.0]])
+def test_facts_that_are_none(value: object) -> None:
+    """What came past the worker and is no duration counts as none; it harms nobody else's order."""
+    arguments = {"autellix_call_id": "c1", "autellix_program_id": "p", "autellix_service_ms": value}
+
+    assert from_xargs(arguments, "request-1") == ("c1", "p", ProgramFacts())
+
+
 @pytest.mark.parametrize("arguments", [None, {}, {"other": 1}])
 def test_request_without_facts(arguments: dict[str, object] | None) -> None:
     """A request that came past the worker is a call of its own, of a program that had nothing."""

@@ -121,19 +121,19 @@ def test_turns_of_a_displaced_call(calls: EngineCalls, told: Told, request_of: C
 
 
 def test_requests_of_one_call(calls: EngineCalls, told: Told, request_of: CreateRequest) -> None:
-    """The n requests of a call are charged once a step, reported together, and their outputs added up."""
-    both = [request_of(name, "call-1") for name in ("r1", "r2")]
-    for request in both:
+    """The n requests of a call are charged once a step and reported together: outputs added, each prompt once."""
+    requests = [request_of(name, "call-1") for name in ("0_a", "1_a", "0_b", "1_b")]
+    for request in requests:
         calls.add(request, 0.0)
-    calls.charge(calls.scheduled(both, NONE, 5.0), 30.0)
-    for request in both:
+    calls.charge(calls.scheduled(requests, NONE, 5.0), 30.0)
+    for request in requests:
         request.append_output_token_ids([7])
         calls.ended(request, 40.0)
     started, ended = told()
 
     assert started == Started(CALL, 5.0)
     assert isinstance(ended, Ended)
-    assert (ended.service_ms, ended.prompt_tokens, ended.output_tokens) == (30.0, 3, 2)
+    assert (ended.service_ms, ended.prompt_tokens, ended.output_tokens) == (30.0, 6, 4)
 
 
 def test_waits_only_when_none_runs(calls: EngineCalls, told: Told, request_of: CreateRequest) -> None:

@@ -83,6 +83,8 @@ BAD_FIELDS: list[tuple[str, Any]] = [
     ("logit_bias", {str(number): 1 for number in range(1025)}),
     ("prompt_logprobs", -1),
     ("prompt_logprobs", 21),
+    ("priority", 2**31),
+    ("use_beam_search", True),
     ("user", "x" * 257),
     ("session_id", 7),
     ("vllm_xargs", {"x": {}}),

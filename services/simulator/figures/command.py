@@ -76,6 +76,7 @@ def run(figures: Sequence[Figure], arguments: argparse.Namespace) -> None:
         raise ValueError("figures need matplotlib: pip install 'autellix[sim]'")
     effort = _effort(arguments)
     out = arguments.out or (SCRATCH / "quick" if arguments.quick else RESULTS / "figures")
+    out.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     runs = Runs(arguments.runs, arguments.jobs)
     _make(runs, figures, effort, console)
@@ -110,7 +111,6 @@ def _print(drawing: Drawing, console: Console) -> None:
 def _write(drawing: Drawing, out: Path) -> None:
     from autellix.services.simulator.figures.plots import draw  # here, since it needs an extra: see `run`
 
-    out.mkdir(parents=True, exist_ok=True)
     (out / f"{drawing.figure}.json").write_bytes(drawing.as_json())
     draw(drawing, out / f"{drawing.figure}.png")
 
