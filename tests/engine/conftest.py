@@ -29,7 +29,7 @@ class Bench:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         self.receiver = receiver
-        options = SchedulerOptions(policy="fcfs", report_socket=str(receiver.path), preemptions_per_step_max=2)
+        self.options = SchedulerOptions(policy="fcfs", report_socket=str(receiver.path), preemptions_per_step_max=2)
         shape = {"max_num_seqs": SLOTS, "max_num_batched_tokens": BUDGET, "max_model_len": 1024, "block_size": BLOCK}
         named = {"dtype": "float32", "enforce_eager": True, "num_gpu_blocks_override": BLOCKS, **shape, **arguments}
         self.engine = LLMEngine.from_engine_args(
@@ -37,7 +37,7 @@ class Bench:
                 model=model,
                 load_format="dummy",
                 scheduler_cls="autellix.engine.vllm_adapter.scheduler.ProgramScheduler",
-                additional_config=to_config(options),
+                additional_config=to_config(self.options),
                 disable_log_stats=True,
                 **named,
             )
@@ -48,10 +48,10 @@ class Bench:
         self.texts: dict[str, dict[int, str]] = {}
 
     def use(self, policy: str, **options: Any) -> None:
-        """Go by another policy from now on; the engine is idle."""
+        """Go by another policy, and by these options beside the usual ones, from now on; the engine is idle."""
         assert not self.scheduler.requests
         self.scheduler.reset_prefix_cache()
-        self.scheduler._follow(msgspec.structs.replace(self.scheduler.options, policy=policy, **options))
+        self.scheduler._follow(msgspec.structs.replace(self.options, policy=policy, **options))
         self.turns, self.ended, self.texts = [], {}, {}
 
     def add(self, name: str, prompt: str, *, service_ms: float = 0.0, priority: int = 0, **params: Any) -> None:
