@@ -20,7 +20,6 @@ from vllm.config import VllmConfig
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.interface import PauseState
-from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
@@ -37,8 +36,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]
 
 BLOCK, BLOCKS, BUDGET, SLOTS, IN_FLIGHT = 16, 36, 128, 4, 2
 TOKEN, STOP = 300, 301
-STEP_MS = (0.0, 0.5, 2.0, 16.0)
-"""Durations whose sums are exact, so that an account is right or wrong, never nearly right."""
+STEP_MS = (0.0, 0.5, 2.0, 16.0)  # their sums are exact: an account is right or wrong, never nearly right
 
 
 @dataclass
@@ -51,7 +49,6 @@ class Life:
     wait_ms: float = 0.0
     output_tokens: int = 0
     turns: Counter[type] = field(default_factory=Counter)
-    """How often it was told of each kind."""
 
 
 class Flight(NamedTuple):
@@ -59,7 +56,7 @@ class Flight(NamedTuple):
 
     scheduled_at_ms: float
     calls: list[Life]
-    output: SchedulerOutput
+    output: Any
     answer: ModelRunnerOutput
 
 
@@ -108,8 +105,7 @@ class World:
         """Let time pass; a call waits while none of its requests runs."""
         self.now_ms += ms
         for life in self.lives.values():
-            if life.live and not self.runs(life):
-                life.wait_ms += ms
+            life.wait_ms += ms if life.live and not self.runs(life) else 0.0
 
     def runs(self, life: Life) -> bool:
         """Tell whether vLLM runs a request of a call."""
@@ -129,9 +125,8 @@ class World:
         """Put one more step in flight."""
         output = self.scheduler.schedule()
         names = list(output.num_scheduled_tokens)
-        odds = [1 - self.surprises, self.surprises]
         chunks = [self.scheduler.requests[name].is_prefill_chunk for name in names]
-        tokens = [[] if chunk else self.chance.choices([TOKEN, STOP], odds) for chunk in chunks]
+        tokens = [[] if chunk else [STOP if self.chance.random() < self.surprises else TOKEN] for chunk in chunks]
         answer = ModelRunnerOutput(names, {name: row for row, name in enumerate(names)}, tokens)
         calls = [life for life in self.lives.values() if not life.live.isdisjoint(names)]
         self.flights.append(Flight(self.now_ms, calls, output, answer))
@@ -152,15 +147,14 @@ class World:
         for told in [told for batch in batches for told in batch.outputs]:
             life = next(life for life in flight.calls if told.request_id in life.live)
             life.output_tokens += len(told.new_token_ids)
-            life.live -= {told.request_id} if told.finish_reason is not None else set()
+            if told.finish_reason is not None:
+                life.live.remove(told.request_id)
         self.check()
 
     def finish(self) -> None:
         """Take turns until nothing is left to do, and empty steps until the policy had one of them."""
-        for _ in range(5000):
+        while self.scheduler.has_requests() or self.flights:
             self.turn()
-            if not (self.scheduler.has_requests() or self.flights):
-                break
         for _ in range(self.scheduler.options.policy_interval_steps):
             self.schedule()
             self.update()
@@ -179,15 +173,11 @@ class World:
         assert ranks == sorted(ranks)
         assert lives.keys() == calls._of_call.keys()
         for name, life in lives.items():
+            call, clock_ms = scheduler._queues[name], scheduler._queues._clock_ms  # service is added up when needed
+            charged_ms = 0.0 if call.in_batch_since_ms is None else clock_ms - call.in_batch_since_ms
             assert life.live & running == calls._of_call[name].running
-            assert self.runs(life) == (scheduler._queues[name].waiting_since_ms is None)
-            assert life.service_ms == self._charged_ms(name)
-
-    def _charged_ms(self, name: str) -> float:
-        """Return what a call that has not ended was charged; the queues add it up only when they need it."""
-        queues, call = self.scheduler._queues, self.scheduler._queues[name]
-        since_ms = queues._clock_ms if call.in_batch_since_ms is None else call.in_batch_since_ms
-        return float(call.service_ms + queues._clock_ms - since_ms)
+            assert self.runs(life) == (call.waiting_since_ms is None)
+            assert life.service_ms == call.service_ms + charged_ms
 
     def _check_reports(self) -> None:
         for report in self.receiver.receive():
@@ -216,28 +206,22 @@ class World:
         scheduler, calls, order = self.scheduler, self.scheduler._calls, self.scheduler._order
         assert sorted(self.lives) == sorted(self.ended)
         assert ({}, {}, [], set()) == (calls._of_call, calls._of_request, calls._left, calls._skipped)
-        assert ({}, set(), []) == (order._stands_at, order._tail, order._moved)
-        assert ({}, [], []) == (scheduler.requests, scheduler.running, [*scheduler.waiting])
-        assert (deque(), set(), 0) == (scheduler._steps, scheduler._recomputing, len(scheduler._queues))
+        assert ({}, set(), [], 0) == (order._stands_at, order._tail, order._moved, len(scheduler._queues))
+        assert ({}, [], 0, 0) == (scheduler.requests, scheduler.running, len(scheduler.waiting), len(scheduler._steps))
         assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == BLOCKS - 1  # one is vLLM's own
-
-
-MakeWorld = Callable[..., World]
 
 
 @pytest.fixture(scope="module")
 def config() -> VllmConfig:
     """Return the configuration of an engine with four slots, 576 tokens of KV cache and 128 tokens a step."""
     shape = {"max_num_seqs": SLOTS, "max_num_batched_tokens": BUDGET, "max_model_len": 512, "block_size": BLOCK}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-        config = EngineArgs(models.resolve("tiny"), **shape).create_engine_config()
+    config = EngineArgs(models.resolve("tiny"), **shape).create_engine_config()
     config.cache_config.num_gpu_blocks = BLOCKS
     return config
 
 
 @pytest.fixture
-def make_world(config: VllmConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWorld]:
+def make_world(config: VllmConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
     """Return what makes a world, once a test, given its seed, its surprises and the scheduler's options."""
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=config.model_config.dtype)
     cache = KVCacheConfig(BLOCKS, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["one layer"], spec)])
@@ -273,10 +257,10 @@ def some_call(world: World) -> None:
     world.add(*prompts[:several], n=n, priority=priority, max_tokens=chance.choice([1, 2, 10, 50]), **facts)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("interval", [1, 3])
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_any_mix_of_calls(make_world: MakeWorld, policy: str, interval: int, seed: int) -> None:
+def test_any_mix_of_calls(make_world: Callable[..., World], policy: str, interval: int, seed: int) -> None:
     """After every event the scheduler agrees with the account; each call is reported once, and nothing is left."""
     world = make_world(seed, surprises=0.03, policy=policy, policy_interval_steps=interval)
     for _ in range(150):
@@ -297,7 +281,7 @@ def test_any_mix_of_calls(make_world: MakeWorld, policy: str, interval: int, see
     assert world.charged_waiting > 0
 
 
-def test_a_paused_engine_puts_nobody_out(make_world: MakeWorld) -> None:
+def test_a_paused_engine_puts_nobody_out(make_world: Callable[..., World]) -> None:
     """While new calls are not let in, better ones displace nobody, for the slots would stay empty; later they do."""
     world = make_world(0, surprises=0.0, policy="plas")
     old = {world.add([number], service_ms=1e6) for number in range(SLOTS)}
@@ -312,6 +296,5 @@ def test_a_paused_engine_puts_nobody_out(make_world: MakeWorld) -> None:
     world.finish()
 
     assert old == paused
-    assert new == unpaused - old
-    assert len(unpaused) == SLOTS
+    assert (new, SLOTS) == (unpaused - old, len(unpaused))
     world.check_nothing_is_left()
