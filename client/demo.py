@@ -133,8 +133,8 @@ def _account(program: ProgramRecord, now_ms: float) -> str:
     life, interrupted = life_ms(program, now_ms) / 1000, interrupted_ms(program, now_ms) / 1000
     waiting, service = program.waiting_ms / 1000, program.service_ms / 1000
     return (
-        f"{program.name}: lived {life:.1f} s, interrupted {interrupted:.1f} s; "
-        f"its {program.calls} calls waited {waiting:.1f} s, were executed {service:.1f} s, "
+        f"{program.name}: lived {life:.1f} s, of them {interrupted:.1f} s without a call; "
+        f"its {program.calls} calls waited {waiting:.1f} s (displaced time included), were executed {service:.1f} s, "
         f"displaced {program.preemptions} times"
     )
 

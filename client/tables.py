@@ -22,7 +22,7 @@ def interrupted_ms(program: ProgramRecord, now_ms: float) -> float:
 
 def programs_table(listed: ProgramList) -> Table:
     """Return one row for each program; it fits a terminal of 80 columns."""
-    table = _table("Programs (in seconds; interr.: interrupted, crit.: critical path)")
+    table = _table("Programs (in seconds; interr.: no call live, crit.: critical path)")
     for title in ("id", "name", "state"):
         table.add_column(title, overflow="fold")
     for title in ("calls", "live", "service", "waits", "interr.", "crit.", "tokens"):

@@ -13,7 +13,7 @@ from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import AnyCallEvent, CallEnded, CallPreempted, CallResumed, CallStarted, CallSubmitted
 
 WAITING, EXECUTING, DISPLACED, NO_CALL = ".", "#", ":", " "
-LEGEND = "'.' waits to start, '#' is executed, ':' is displaced by a program that has had less, blank: no call"
+LEGEND = "'.' waits to start, '#' is executed, ':' is displaced by a call that has had less, blank: no call"
 
 
 @dataclass

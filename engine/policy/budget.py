@@ -1,4 +1,4 @@
-"""How much of the engine's time displacement may cost: the bound that keeps it from eating what it brings.
+"""How much of the engine's time displacement may cost: a cap, so that it never costs more than it gains.
 
 A displaced call loses its KV cache to whoever needs the room and computes it again when it resumes (recompute; the
 paper swaps). While the cache is roomy that costs nothing. When it is not, every exchange costs a prefill, and with more
@@ -6,7 +6,7 @@ calls waiting than the cache holds the engine would do little else.
 
 Rules:
 * Computing again what a displaced call had may take an eighth of the engine's time; a step's time is divided among its
-  tokens. What is not used is saved up, to a bound; what was spent too much is paid back before anybody is displaced.
+  tokens. What is not used is saved up, to one second; what was spent too much is paid back before anybody is displaced.
 """
 
 SHARE = 0.125

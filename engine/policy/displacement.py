@@ -1,9 +1,14 @@
 """Who gives way to whom when the batch has no free slot (paper Algorithm 1, lines 17 to 21).
 
 Rules:
-* A running call leaves the batch only for a waiting one of a strictly better queue; an equal one never displaces it. So
-  two calls cannot put each other out in turn: between two changes of queue the order is fixed. A promotion is no better
-  queue in this sense (`queues.py`), and a promoted call that cannot displace lets nobody behind it do so.
+* A running call leaves the batch only for a waiting one that outranks it: smaller in (priority, `earned_ms`) than the
+  other in (priority, `lo_ms`). `earned_ms` is of the worst queue a call was in, `lo_ms` of the one it is in; they
+  differ after a promotion only. So a promoted call is safe while it runs in the best queue, and displaces whom it
+  could before.
+* Equals never displace each other. So two calls cannot put each other out in turn: between two changes of queue the
+  order is fixed.
+* A promoted call that cannot displace lets nobody behind it do so: the slot would go to who is first in line.
+* Whoever calls this asks the budget first (`budget.py`).
 * A victim is chosen after its newcomer is known to fit; the walk stops at the first newcomer that does not.
 * A demoted call that still runs leaves only if a better one needs its slot: the batch is not rebuilt for its sake.
 * A call whose prefill is under way does not give way: what it computed could be lost before it brought a token, and two

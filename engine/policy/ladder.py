@@ -48,7 +48,7 @@ class Ladder:
     def queue_below(self, lo_ms: float) -> Queue:
         """Return the next worse queue than the one that holds `lo_ms`; never one that begins before it.
 
-        A queue of an earlier, higher ladder may begin beyond this one's last bound.
+        A call may stand at a bound of an earlier, taller ladder, beyond this one's last bound: it stays there.
         """
         below = self.queue(bisect_right(self.bounds, lo_ms) + 1)
         return below._replace(lo_ms=max(lo_ms, below.lo_ms))

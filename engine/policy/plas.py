@@ -5,9 +5,9 @@ from autellix.schemas.messages import ProgramFacts
 
 
 class Plas(Policy):
-    """A call enters at the sum of the service times of its program's completed calls; a live one counts once it ends.
+    """A call enters at the sum of the service times of its program's completed calls; a live one adds nothing.
 
-    The process table keeps that sum (`accounting.fold`) and stamps it on each call that arrives.
+    The process table keeps that sum (`fold` in `accounting.py`) and stamps it on each call that arrives.
     """
 
     def entry_service_ms(self, program: ProgramFacts) -> float:

@@ -8,10 +8,10 @@ Rules:
 * A client's priority comes before the queue: the calls of each priority have the ladder for themselves.
 * Within a queue the order is that of entering it. A preempted call keeps its place; so does a running one, demoted or
   not, until a better one needs its slot (`displacement.py`).
-* A waiting call is promoted to the back of the best queue when (W_p + W_c) / max(T_p + T_c, floor) >= beta, with W and
-  T the waited and the attained time of its program, as of its ended calls, and of itself. The floor gives a program
-  that attained nothing a ratio. Only the call's *window* counters are then reset; the *lifetime* ones are what its
-  program is charged (the paper's line 29 resets the one counter that line 4 needs).
+* A waiting call is promoted to the back of the best queue when (W_p + W_c) / max(T_p + T_c, floor) >= beta. W is time
+  waited, T time attained; _p is its program's (ended calls only), _c the call's own. The floor avoids dividing by zero.
+  Only the call's *window* counters are then reset; the *lifetime* ones are what its program is charged (the paper has
+  one counter, which line 29 resets although line 4 still has to charge it to the program).
 * A promoted call goes first among those that wait for a slot, and displaces nobody whom it would not have displaced
   before: when all have waited too long, they would put each other out in turn, and throw away what they computed.
 * A step that was under way when its call was preempted is charged to the waiting call, which may sink by it.

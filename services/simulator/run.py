@@ -35,11 +35,11 @@ def add(verbs: "Verbs") -> None:
     parser.add_argument("--workload", default=default.workload, help=f"{names}, or the path of a .jsonl.gz trace")
     rate.add_argument("--rate", type=float, default=default.rate_per_s, help="programs that arrive a second")
     rate.add_argument("--offline", action="store_true", help="all programs arrive at once")
-    parser.add_argument("--programs", type=int, default=default.programs)
-    parser.add_argument("--engines", type=int, default=default.engines)
-    parser.add_argument("--policy", choices=get_args(PolicyName), default=default.policy)
-    parser.add_argument("--balancer", choices=RULES, default=default.balancer.policy)
-    parser.add_argument("--seed", type=int, default=default.seed)
+    parser.add_argument("--programs", type=int, default=default.programs, help="how many arrive (%(default)s)")
+    parser.add_argument("--engines", type=int, default=default.engines, help="how many serve them (%(default)s)")
+    parser.add_argument("--policy", choices=get_args(PolicyName), default=default.policy, help="default: %(default)s")
+    parser.add_argument("--balancer", choices=RULES, default=default.balancer.policy, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=default.seed, help="of arrivals and chance (%(default)s)")
     parser.add_argument(
         "--calibration", default=default.calibration, help=f"{', '.join(shipped())}, or the path of a .toml file"
     )

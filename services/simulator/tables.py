@@ -35,10 +35,11 @@ def _cells(spread: Spread | None, unit: float = 1.0) -> list[str]:
 
 def _sentences(summary: Summary) -> list[str]:
     fates = (
-        f"Of {summary.measured} measured programs {summary.finished} finished, {summary.failed} failed, "
-        f"{summary.unfinished} were left over, in {summary.virtual_ms / 1000:,.0f} s of virtual time."
+        f"Measured are the {summary.measured} programs that arrived in the middle: {summary.finished} finished, "
+        f"{summary.failed} failed, {summary.unfinished} were left over."
     )
     rates = (
+        f"Over all {summary.virtual_ms / 1000:,.0f} s of virtual time, until the last of them had ended: "
         f"{summary.programs_per_s:.3g} programs/s, {summary.output_tokens_per_s:,.0f} output tokens/s, "
         f"prefix hit rate {summary.prefix_hit_rate:.1%}, {summary.preemptions:,} preemptions."
     )

@@ -30,7 +30,7 @@ def test_processes_agree_to_the_byte(tmp_path: Path) -> None:
         written.append(file.read_bytes())
 
     assert written[0] == written[1]
-    assert "Of 5 measured programs 5 finished" in done.stdout
+    assert "Measured are the 5 programs that arrived in the middle: 5 finished" in done.stdout
     assert 5 == len(msgspec.json.decode(written[0])["programs"])
 
 
