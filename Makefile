@@ -56,7 +56,7 @@ bench-scheduler: install ## Measure what our scheduler adds to a step
 calibrate: install ## Measure the tiny model's step times here, for the simulator
 	@$(BIN)/python ops/bench/calibrate.py
 
-figures: install ## Draw the paper's figures from the simulator (45 minutes on two idle cores)
+figures: install ## Draw the paper's figures from the simulator (takes most of an hour)
 	@$(BIN)/autellix sim all
 	@$(BIN)/autellix sim page
 
