@@ -8,7 +8,7 @@ from pathlib import Path
 SERVICES = ("session-manager", "process-table", "load-balancer", "engine-worker", "metrics", "gateway")
 """Every service, in the order of starting."""
 
-POLICIES = ("fcfs", "mlfq", "plas", "atlas")
+POLICIES = ("fcfs", "mlfq", "plas", "atlas", "gittins")
 """Every scheduling policy that an engine can follow."""
 
 

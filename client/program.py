@@ -37,6 +37,8 @@ class Program:
 
     Args:
         name: A label for people, as `autellix ps` shows it.
+        agent: What kind of agent this is: the policy `gittins` learns from those of its kind. Else the system prompt of
+            the first call tells.
         model: The model of its calls; else `AUTELLIX_MODEL`, else the first model of the first engine.
         nats_url: The NATS server; else `AUTELLIX_NATS_URL`, else the local one.
         ttl_s: How long after this process dies the program is taken for dead; the services' setting if absent.
@@ -52,12 +54,14 @@ class Program:
         self,
         name: str = "",
         *,
+        agent: str = "",
         model: str | None = None,
         nats_url: str | None = None,
         ttl_s: float | None = None,
         patience: Patience | None = None,
     ) -> None:
         self.name = name
+        self.agent = agent
         self.model = model or os.environ.get("AUTELLIX_MODEL", "")
         self._url = url_or_default(nats_url)
         self._ttl_ms = ttl_s and ttl_s * 1000
@@ -75,7 +79,7 @@ class Program:
         async with AsyncExitStack() as life:
             connection = await life.enter_async_context(shared(self._url))
             self.model = self.model or await first_model(connection)
-            request = StartSession(name=self.name, ttl_ms=self._ttl_ms)
+            request = StartSession(name=self.name, agent=self.agent, ttl_ms=self._ttl_ms)
             started = await connection.request(subjects.SESSIONS_START, request, SessionStarted)
             self.id = started.program_id
             life.push_async_callback(self._end, connection)

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from autellix.schemas.base import ErrorBody
+from autellix.schemas.base import ErrorBody, Message
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
-from autellix.schemas.messages import ProgramFacts
+from autellix.schemas.messages import Priorities, ProgramFacts
 
 
 class EngineCall(NamedTuple):
@@ -102,6 +102,15 @@ OnTurn = Callable[[Turn], None]
 """Told when a call begins or ceases to run, other than by its end."""
 
 
+class ProgramOver(Message, tag="program_over", frozen=True, kw_only=True):
+    """A program ended or expired: no further call of it will come."""
+
+    program_id: ProgramId
+
+
+Notice = ProgramOver | Priorities
+
+
 class Executor(Protocol):
     """One engine, ready for calls."""
 
@@ -114,6 +123,10 @@ class Executor(Protocol):
 
     async def account(self, call_id: CallId) -> Account:
         """Return what the scheduler measured for a call whose `run` is over, aborted ones included; once."""
+        ...
+
+    def tell(self, notice: Notice) -> None:
+        """Tell the engine something that concerns no single call; it need not act on it at once."""
         ...
 
     def load(self) -> Load:

@@ -9,7 +9,18 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from autellix.engine.executor import Account, Answer, EngineCall, EngineInfo, Load, OnTurn, Output, Piece, Started
+from autellix.engine.executor import (
+    Account,
+    Answer,
+    EngineCall,
+    EngineInfo,
+    Load,
+    Notice,
+    OnTurn,
+    Output,
+    Piece,
+    Started,
+)
 from autellix.schemas.ids import CallId
 
 WORD = "ok "
@@ -49,6 +60,9 @@ class SimulatedExecutor:
     async def account(self, call_id: CallId) -> Account:
         """Return what was counted for a call whose `run` is over."""
         return self._accounts.pop(call_id, Account())
+
+    def tell(self, notice: Notice) -> None:
+        """Pass over it: nothing waits here, so nothing is ordered, and nothing is kept of a program."""
 
     def load(self) -> Load:
         """Return how busy it is."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from autellix.schemas.messages import AnyCallEvent, CallEnd, EngineEvent, Event, Frame, ProgramEvent
+from autellix.schemas.messages import AnyCallEvent, CallEnd, EngineEvent, Event, Frame, ProgramEnd, ProgramEvent
 
 T = TypeVar("T")
 
@@ -60,6 +60,7 @@ class Decoder(Generic[T]):
 FRAMES: Decoder[Frame] = Decoder(Frame)
 EVENTS: Decoder[Event] = Decoder(Event)
 PROGRAM_EVENTS: Decoder[ProgramEvent] = Decoder(ProgramEvent)
+PROGRAM_ENDS: Decoder[ProgramEnd] = Decoder(ProgramEnd)
 CALL_EVENTS: Decoder[AnyCallEvent] = Decoder(AnyCallEvent)
 CALL_ENDS: Decoder[CallEnd] = Decoder(CallEnd)
 ENGINE_EVENTS: Decoder[EngineEvent] = Decoder(EngineEvent)

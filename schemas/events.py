@@ -92,7 +92,7 @@ class CallEnded(CallEvent, frozen=True, kw_only=True):
     output_tokens: int = 0
     preemptions: int = 0
     queues: tuple[int, ...] = ()
-    """The queues it passed through, 0 the best."""
+    """The queues it passed through, 0 the best; with the policy `gittins`, the youngest."""
 
 
 class CallFinished(CallEnded, tag="call.finished", frozen=True, kw_only=True):

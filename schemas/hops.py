@@ -34,12 +34,17 @@ class ProgramFacts(msgspec.Struct, frozen=True, kw_only=True):
     waiting_ms: float = 0.0
     home_engine: EngineId | None = None
     prompt_tokens_estimate: int = 0
+    kind: str = ""
+    """Programs of one kind are expected to be alike; see `SubmittedCall`."""
 
 
 class SubmittedCall(Message, tag="submitted_call", frozen=True, kw_only=True):
     """Session manager to process table."""
 
     call: Call
+    kind: str = ""
+    """The kind of its program: the agent as the client named it, else a hash of the model and system prompt that its
+    first call had, else nothing."""
 
 
 class AdmittedCall(Message, tag="admitted_call", frozen=True, kw_only=True):

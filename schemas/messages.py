@@ -40,6 +40,7 @@ from autellix.schemas.hops import (
     RoutedCall,
     SubmittedCall,
 )
+from autellix.schemas.priorities import Priorities, RankTable
 from autellix.schemas.requests import (
     CancelAccepted,
     CancelCalls,
@@ -63,6 +64,7 @@ from autellix.schemas.table import (
 )
 
 ProgramEvent = ProgramStarted | ProgramEnded | ProgramExpired
+ProgramEnd = ProgramEnded | ProgramExpired
 CallEnd = CallFinished | CallFailed | CallCancelled
 AnyCallEvent = CallSubmitted | CallAdmitted | CallRouted | CallStarted | CallPreempted | CallResumed | CallEnd
 EngineEvent = EngineUp | EngineLoad | EngineDown
@@ -107,6 +109,8 @@ __all__ = [
     "ListEngines",
     "ListPrograms",
     "Message",
+    "Priorities",
+    "ProgramEnd",
     "ProgramEnded",
     "ProgramEvent",
     "ProgramExpired",
@@ -114,6 +118,7 @@ __all__ = [
     "ProgramList",
     "ProgramRecord",
     "ProgramStarted",
+    "RankTable",
     "RoutedCall",
     "SessionAnswer",
     "SessionEnded",

@@ -11,6 +11,11 @@ class StartSession(Message, tag="start_session", frozen=True, kw_only=True):
 
     name: str = ""
     """A label for people; never used as a key."""
+    agent: str = ""
+    """What kind of agent this is: programs of one kind are expected to be alike, and are learnt from together.
+
+    Absent: the system prompt and the model of the first call stand for it.
+    """
     ttl_ms: float | None = None
     """Idle time after which the program expires; the session manager's setting if absent."""
 
@@ -59,6 +64,8 @@ class SubmitCall(Message, tag="submit_call", frozen=True, kw_only=True):
 
     With neither this nor `program_id` the call is a program of its own.
     """
+    agent: str = ""
+    """As in `StartSession`, for a program that begins with this call; later ones change nothing."""
     thread_id: ThreadId | None = None
     parents: tuple[CallId, ...] = ()
     """The calls whose answers this one needed."""

@@ -20,6 +20,7 @@ ENGINES_LIST: Final = "autellix.engines.list"
 
 EVENTS: Final = "autellix.events.>"
 PROGRAM_EVENTS: Final = "autellix.events.program.*"
+PROGRAM_ENDS: Final = ("autellix.events.program.ended", "autellix.events.program.expired")
 CALL_EVENTS: Final = "autellix.events.call.*"
 CALL_ENDS: Final = ("autellix.events.call.finished", "autellix.events.call.failed", "autellix.events.call.cancelled")
 CALL_ROUTED_EVENT: Final = "autellix.events.call.routed"
@@ -32,6 +33,7 @@ KEPT_EVENTS: Final = (PROGRAM_EVENTS, CALL_EVENTS, "autellix.events.engine.up", 
 CALL_SUBMITTED: Final = "autellix.internal.calls.submitted"
 CALL_ADMITTED: Final = "autellix.internal.calls.admitted"
 CALL_CANCEL: Final = "autellix.internal.calls.cancel"
+PRIORITIES: Final = "autellix.internal.priorities"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -81,7 +81,7 @@ class EngineWorkerSettings(Settings, frozen=True, kw_only=True):
     """`smollm2-135m-instruct`, `tiny` (random weights), or anything vLLM loads by that name."""
     backend: Literal["vllm", "simulated"] = "vllm"
     """`vllm`, or `simulated`: answers at once, for load tests of the pipeline."""
-    policy: Literal["fcfs", "mlfq", "plas", "atlas"] = "atlas"
+    policy: Literal["fcfs", "mlfq", "plas", "atlas", "gittins"] = "atlas"
     queues: Annotated[int, Meta(ge=1, le=64)] = 12
     """Queues of the ladder, to begin with."""
     first_quantum_ms: Annotated[float, Meta(ge=0.001, le=1e9)] = 100.0

@@ -10,17 +10,23 @@ from autellix.engine.policy.atlas import Atlas
 from autellix.engine.policy.base import Policy
 from autellix.engine.policy.fcfs import Fcfs
 from autellix.engine.policy.fitting import LadderFitter
+from autellix.engine.policy.gate import Gate
+from autellix.engine.policy.gittins import Gittins
 from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.mlfq import Mlfq
+from autellix.engine.policy.plain_gate import PlainGate
 from autellix.engine.policy.plas import Plas
 from autellix.engine.policy.queues import CallQueues
+from autellix.engine.policy.room import Cache
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "fcfs": Fcfs,
     "mlfq": Mlfq,
     "plas": Plas,
     "atlas": Atlas,
+    "gittins": Gittins,
 }
+GATES: dict[str, type[Gate] | None] = {"off": None, "fair": Gate, "plain": PlainGate}
 
 
 def policy_named(name: str) -> Policy:
@@ -50,4 +56,22 @@ def call_queues(policy: Policy, *, first_quantum_ms: float, queues: int, beta: f
     return CallQueues(policy, ladder, beta=beta, fitter=fitter)
 
 
-__all__ = ["POLICIES", "CallQueues", "Policy", "call_queues", "policy_named"]
+def gate_named(name: str, *, blocks: int, block_tokens: int, cache: Cache) -> Gate | None:
+    """Return the gate of one engine, or None if it has none.
+
+    Args:
+        name: One of `GATES`.
+        blocks: Blocks of KV cache that the engine has.
+        block_tokens: Tokens in a block.
+        cache: The engine's prefix cache.
+
+    Raises:
+        ValueError: for a name that no gate has; the text lists those that exist.
+    """
+    if name not in GATES:
+        raise ValueError(f"unknown gate {name!r}; known: {', '.join(GATES)}")
+    gate = GATES[name]
+    return gate(blocks, block_tokens, cache) if gate else None
+
+
+__all__ = ["GATES", "POLICIES", "CallQueues", "Gate", "Policy", "call_queues", "gate_named", "policy_named"]

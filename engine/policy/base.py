@@ -2,7 +2,7 @@
 
 from autellix.engine.policy.call import Queue, QueuedCall
 from autellix.engine.policy.ladder import Ladder
-from autellix.schemas.messages import ProgramFacts
+from autellix.schemas.messages import Priorities, ProgramFacts
 
 
 class Policy:
@@ -25,3 +25,13 @@ class Policy:
     def demote(self, call: QueuedCall, ladder: Ladder) -> Queue:
         """Return the queue that a call enters when the quantum of its queue is used up."""
         return ladder.queue_below(call.lo_ms)
+
+    def earned_ms(self, call: QueuedCall) -> float:
+        """Return where a call that has just changed queues by service would be without its promotions: its bound.
+
+        On the ladder that is the worst queue it was in.
+        """
+        return max(call.earned_ms, call.lo_ms)
+
+    def learn(self, priorities: Priorities) -> None:
+        """Take in what was learnt of programs that ended; no call moves by it, and most policies have no use for it."""

@@ -17,10 +17,10 @@ class Queue(NamedTuple):
     """One queue of the ladder."""
 
     number: int
-    """0 is the best."""
+    """0 is the best; with `gittins`, the youngest."""
     lo_ms: float
-    """Attained service at which it begins; this, not the number, orders calls, so that they stay in order when the
-    ladder is fitted anew."""
+    """Attained service at which it begins, or what else the policy goes by; this, not the number, orders calls, so that
+    they stay in order when the ladder is fitted anew."""
     quantum_ms: float
     """Service a call may have in it before it is demoted."""
 
@@ -41,7 +41,7 @@ class QueuedCall:
     """Attained service by which it found its first queue."""
     lo_ms: float = 0.0
     earned_ms: float = 0.0
-    """Lower bound of the worst queue it was in: where it would be if it had not been promoted."""
+    """Bound of the queue where it would be if it had not been promoted (`Policy.earned_ms`)."""
     place: int = 0
     due_ms: float = inf
     """Reading of the engine's service clock at which its quantum is used up, while it is in the batch; what is left of

@@ -2,11 +2,11 @@
 
 Rules:
 * A running call leaves the batch only for a waiting one that outranks it: smaller in (priority, `earned_ms`) than the
-  other in (priority, `lo_ms`). `earned_ms` is of the worst queue a call was in, `lo_ms` of the one it is in; they
-  differ after a promotion only. So a promoted call is safe while it runs in the best queue, and displaces whom it
+  other in (priority, `lo_ms`). `earned_ms` is of the queue a call's service brought it to, `lo_ms` of the one it is in;
+  they differ after a promotion only. So a promoted call is safe while it runs in the best queue, and displaces whom it
   could before.
-* Equals never displace each other. So two calls cannot put each other out in turn: between two changes of queue the
-  order is fixed.
+* Equals never displace each other. So two calls cannot put each other out in turn: between two changes of queue, for
+  the better or the worse, the order is fixed; and it takes a quantum of service, or a promotion, to change queues.
 * A promoted call that cannot displace lets nobody behind it do so: the slot would go to who is first in line.
 * Whoever calls this asks the budget first (`budget.py`).
 * A victim is chosen after its newcomer is known to fit; the walk stops at the first newcomer that does not.

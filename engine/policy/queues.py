@@ -4,12 +4,13 @@ Rules:
 * A call enters the queue that holds its program's attained service, at the back, with that queue's quantum.
 * Service is time on the engine, prefill included: every call in a step is charged the whole step (the paper says
   neither). A call whose quantum is used up goes to the back of the next queue with that queue's quantum, once a step
-  at most; in the last queue the quantum never ends.
+  at most; in the last queue the quantum never ends. The next queue is worse, but for `gittins`, which may go up, too.
 * A client's priority comes before the queue: the calls of each priority have the ladder for themselves.
 * Within a queue the order is that of entering it. A preempted call keeps its place; so does a running one, demoted or
   not, until a better one needs its slot (`displacement.py`).
 * A waiting call is promoted to the back of the best queue when (W_p + W_c) / max(T_p + T_c, floor) >= beta. W is time
-  waited, T time attained; _p is its program's (ended calls only), _c the call's own. The floor avoids dividing by zero.
+  waited, T time attained; _p is its program's (ended calls only), _c the call's own. The floor avoids dividing by zero;
+  the bound of the call's queue counts in its place where it is more: not attained, but expected service (`gittins`).
   Only the call's *window* counters are then reset; the *lifetime* ones are what its program is charged (the paper has
   one counter, which line 29 resets although line 4 still has to charge it to the program).
 * A promoted call goes first among those that wait for a slot, and displaces nobody whom it would not have displaced
@@ -29,7 +30,7 @@ from autellix.engine.policy.fitting import LadderFitter
 from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.notes import Notes
 from autellix.schemas.ids import CallId, ProgramId
-from autellix.schemas.messages import ProgramFacts
+from autellix.schemas.messages import Priorities, ProgramFacts
 
 FLOOR_MS = 1.0
 HISTORY_MAX = 256
@@ -100,7 +101,7 @@ class CallQueues:
         call = QueuedCall(call_id, program_id, program, now_ms, priority)
         if self._fitter:
             call.entry_ms = self._policy.entry_service_ms(program)
-        self._enter(call, self._policy.enter(call, self.ladder))
+        self._enter_by_service(call, self._policy.enter(call, self.ladder))
         self._calls[call_id] = call
         self._watch(call)
         return call
@@ -148,7 +149,8 @@ class CallQueues:
         self._clock_ms += step_ms
         demoted = self._expiring.due(self._clock_ms)
         for call in demoted:
-            self._enter(call, self._policy.demote(call, self.ladder))
+            self._settle(call)
+            self._enter_by_service(call, self._policy.demote(call, self.ladder))
             self._expire(call)
             self._watch(call)
         return demoted
@@ -179,9 +181,16 @@ class CallQueues:
             self.ladder = self._fitter.ended(call.program_id, attained_ms, call.service_ms) or self.ladder
         return call
 
+    def learn(self, priorities: Priorities) -> None:
+        """Let the policy take in what was learnt; no call moves by it, later moves follow it."""
+        self._policy.learn(priorities)
+
+    def _enter_by_service(self, call: QueuedCall, queue: Queue) -> None:
+        self._enter(call, queue)
+        call.earned_ms = self._policy.earned_ms(call)
+
     def _enter(self, call: QueuedCall, queue: Queue) -> None:
         call.lo_ms = queue.lo_ms
-        call.earned_ms = max(call.earned_ms, queue.lo_ms)
         call.due_ms = queue.quantum_ms
         call.place = next(self._places)
         call.queues.append(queue.number)
@@ -211,7 +220,7 @@ class CallQueues:
 
     def _due_ms(self, call: QueuedCall) -> float:
         """Return when a waiting call will have waited beta times what it attained."""
-        attained = max(call.program.service_ms + call.window_service_ms, FLOOR_MS)
+        attained = max(call.program.service_ms + call.window_service_ms, call.lo_ms, FLOOR_MS)
         waited = call.program.waiting_ms + call.window_wait_ms
         return (call.waiting_since_ms or 0.0) + self._beta * attained - waited
 

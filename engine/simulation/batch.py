@@ -16,6 +16,7 @@ Rules:
 from collections.abc import Iterable
 
 from autellix.engine.executor import Preempted, Resumed, Started
+from autellix.engine.policy import gate_named
 from autellix.engine.policy.displacement import displacements
 from autellix.engine.policy.queues import CallQueues
 from autellix.engine.simulation.calls import Counters
@@ -24,7 +25,7 @@ from autellix.engine.simulation.live import LiveCall, Ranked
 from autellix.engine.simulation.memory import KvMemory
 from autellix.engine.simulation.step import Step
 from autellix.engine.simulation.timing import EngineOptions
-from autellix.schemas.ids import CallId
+from autellix.schemas.ids import CallId, ProgramId
 
 
 class Batch:
@@ -45,6 +46,9 @@ class Batch:
         self._queues = queues
         self._options = options
         self._counters = counters
+        self.gate = gate_named(
+            options.gate, blocks=self.memory.blocks, block_tokens=options.limits.block_size, cache=self.memory
+        )
         self._prefilling: list[LiveCall] = []
         self._step = Step(0.0)
         self._blocked = False
@@ -61,7 +65,7 @@ class Batch:
             return len(self.waiting) > self._free_slots
         return self.waiting.calls[0].queued.outranks(self.running.calls[-1].queued)
 
-    def add(self, live: LiveCall) -> None:
+    def add(self, live: LiveCall, now_ms: float) -> None:
         """Let a new call wait.
 
         Raises:
@@ -69,24 +73,50 @@ class Batch:
         """
         self.memory.check(live)
         self.calls[live.call.call_id] = live
-        self.waiting.add(live)
-        self._note_change()
+        call, full_blocks = live.call, live.call.prompt_tokens // self._options.limits.block_size
+        if self.gate and not self.gate.arrive(
+            live.queued, call.thread_id, call.keys[:full_blocks], call.prompt_tokens, now_ms
+        ):
+            self._open_gate(now_ms)
+        else:
+            self.waiting.add(live)
+            self._note_change()
 
-    def remove(self, live: LiveCall) -> None:
+    def program_over(self, program_id: ProgramId, now_ms: float) -> None:
+        """Let go of what a program left in the cache."""
+        if self.gate:
+            self.gate.over(program_id, now_ms)
+
+    def _open_gate(self, now_ms: float) -> None:
+        """Let those calls wait in the engine that pass the gate."""
+        if self.gate:
+            for queued in self.gate.passing(now_ms):
+                self.waiting.add(self.calls[queued.call_id])
+                self._note_change()
+
+    def _is_held(self, live: LiveCall) -> bool:
+        return self.gate is not None and self.gate.is_held(live.call.call_id)
+
+    def remove(self, live: LiveCall, now_ms: float) -> None:
         """Take a call out, from wherever it is, with what it has."""
         del self.calls[live.call.call_id]
         if live.is_running:
             self._stop(live)
-        else:
+        elif not self._is_held(live):
             self.waiting.remove(live)
+        context = live.call.keys[: live.computed // self._options.limits.block_size]
         self.memory.release(live)
+        if self.gate:
+            self.gate.left(live.call.call_id, context, live.generated, now_ms)
         self._note_change()
 
-    def rerank(self, live: LiveCall) -> None:
+    def rerank(self, live: LiveCall, now_ms: float) -> None:
         """Move a call to the rank it has now."""
         if live.is_running:
             self.running.rerank(live)
             self._changed = True
+        elif self.gate and self._is_held(live):
+            self.gate.reranked(live.queued, now_ms)
         else:
             self.waiting.rerank(live)
             self._note_change()
@@ -99,6 +129,7 @@ class Batch:
             policy: Whether the policy has a say in it.
         """
         self._step = Step(now_ms)
+        self._open_gate(now_ms)
         if policy:
             self._apply_policy()
         if self._options.chunked_prefill:
@@ -140,7 +171,7 @@ class Batch:
 
     def _apply_policy(self) -> None:
         for queued in self._queues.promote(self._step.began_ms):
-            self.rerank(self.calls[queued.call_id])
+            self.rerank(self.calls[queued.call_id], self._step.began_ms)
         if not self.may_displace:
             self._changed = False
         if not self._changed or self._queues.budget.opens_in_ms:

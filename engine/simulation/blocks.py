@@ -10,7 +10,7 @@ Rules, all of them vLLM's (`BlockPool`, `KVCacheManager`):
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 ENTRIES_PER_BLOCK = 4
@@ -55,6 +55,8 @@ class BlockPool:
         """In which release a copy became free last."""
         self._releases: OrderedDict[int, list[int]] = OrderedDict()
         """Copies in the order of their release; one that has been held since is void, and skipped."""
+        self._exposed: OrderedDict[int, list[int]] = OrderedDict()
+        """Free copies that go before all others, in the order of their exposure."""
         self._release = 0
         self._entries = 0
 
@@ -121,7 +123,8 @@ class BlockPool:
     def _evict(self, blocks: int) -> None:
         self._evictable -= blocks
         while blocks:
-            release, copies = next(iter(self._releases.items()))
+            order = self._exposed or self._releases
+            release, copies = next(iter(order.items()))
             while copies and blocks:
                 copy = copies.pop()
                 self._entries -= 1
@@ -129,7 +132,31 @@ class BlockPool:
                     self._forget(copy)
                     blocks -= 1
             if not copies:
-                del self._releases[release]
+                del order[release]
+
+    def expose(self, keys: Collection[int]) -> None:
+        """Let blocks that nobody holds be evicted before all others; of these, the last first."""
+        self._release += 1
+        exposed = []
+        for copy in self._free_copies(keys):
+            self._freed[copy] = self._release
+            exposed.append(copy)
+        if exposed:
+            self._exposed[self._release] = exposed
+            self._entries += len(exposed)
+
+    def evict(self, keys: Collection[int]) -> None:
+        """Evict blocks, unless somebody holds them."""
+        for copy in list(self._free_copies(keys)):
+            self._forget(copy)
+            self._evictable -= 1
+            self._blank += 1
+
+    def _free_copies(self, keys: Collection[int]) -> Iterator[int]:
+        for key in keys:
+            if key in self._oldest:
+                copies = (self._oldest[key], *self._younger.get(key, ()))
+                yield from (copy for copy in copies if not self._holders[copy])
 
     def _forget(self, copy: int) -> None:
         self._freed[copy] = 0
@@ -149,16 +176,18 @@ class BlockPool:
     def _drop_entries(self, copies: list[int]) -> None:
         """Drop the entries of copies that are held again, if they were released together: the usual case."""
         release = self._freed[copies[-1]]
-        entries = self._releases.get(release, [])
+        order = self._exposed if release in self._exposed else self._releases
+        entries = order.get(release, [])
         if entries[: len(copies)] == copies:
             del entries[: len(copies)]
             self._entries -= len(copies)
             if not entries:
-                del self._releases[release]
+                del order[release]
 
     def _drop_void(self) -> None:
-        for release, copies in list(self._releases.items()):
-            copies[:] = [copy for copy in copies if self._freed[copy] == release and not self._holders[copy]]
-            if not copies:
-                del self._releases[release]
+        for order in (self._releases, self._exposed):
+            for release, copies in list(order.items()):
+                copies[:] = [copy for copy in copies if self._freed[copy] == release and not self._holders[copy]]
+                if not copies:
+                    del order[release]
         self._entries = self._evictable

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from autellix.engine.executor import Account, Turn
-from autellix.schemas.ids import CallId, ProgramId
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
+
+MAIN = ThreadId("main")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class SimulatedCall:
     """Tokens it generates, at least one."""
     keys: Sequence[int]
     """Names of the contents of its full blocks, prompt and output: equal keys mean equal tokens up to there."""
+    thread_id: ThreadId = MAIN
 
 
 class Ended(NamedTuple):

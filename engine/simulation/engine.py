@@ -9,7 +9,7 @@ Rules:
 
 from math import inf
 
-from autellix.engine.executor import Account, Load
+from autellix.engine.executor import Account, Load, Notice
 from autellix.engine.policy.queues import CallQueues
 from autellix.engine.simulation.batch import Batch
 from autellix.engine.simulation.calls import Counters, Ended, Happening, SimulatedCall
@@ -18,6 +18,7 @@ from autellix.engine.simulation.step import Step
 from autellix.engine.simulation.stretch import Stretch
 from autellix.engine.simulation.timing import EngineOptions, StepTiming, grid_after, on_grid
 from autellix.schemas.ids import CallId
+from autellix.schemas.messages import Priorities
 
 
 class SimulatedEngine:
@@ -54,7 +55,7 @@ class SimulatedEngine:
         self._interrupt(now_ms)
         queued = self._queues.add(call.call_id, call.program_id, call.facts, now_ms)
         try:
-            self._batch.add(LiveCall(call, queued, queued.rank))
+            self._batch.add(LiveCall(call, queued, queued.rank), now_ms)
         except ValueError:
             self._queues.remove(call.call_id, now_ms)
             raise
@@ -73,6 +74,14 @@ class SimulatedEngine:
             self._pass_steps(self._stretch.steps_over(now_ms))
         happened, self._happened = self._happened, []
         return happened
+
+    def tell(self, notice: Notice, now_ms: float) -> None:
+        """Take in what concerns no single call; what it changes shows when a call next enters a queue."""
+        if isinstance(notice, Priorities):
+            self._queues.learn(notice)
+        else:
+            self._interrupt(now_ms)
+            self._batch.program_over(notice.program_id, now_ms)
 
     def load(self) -> Load:
         """Return how busy it is, as of the last `advance`."""
@@ -122,13 +131,17 @@ class SimulatedEngine:
         if step.decodes:
             self._batch.pass_rounds(steps - stretch.done, goes_on=steps < stretch.steps)
         stretch.done = steps
+        if self._batch.gate:
+            prompt_tokens = sum(tokens for _, tokens in step.chunks)
+            tokens = prompt_tokens + (self._batch.decodes.count if step.decodes else 0)
+            self._batch.gate.step(passed_ms, prompt_tokens=prompt_tokens, tokens=tokens, now_ms=stretch.end_ms(steps))
         again = step.recomputed_share(self._batch.decodes.count if step.decodes else 0)
         for queued in self._queues.charge(passed_ms, recomputed_ms=on_grid(again * passed_ms)):
-            self._batch.rerank(self._batch.calls[queued.call_id])
+            self._batch.rerank(self._batch.calls[queued.call_id], stretch.end_ms(steps))
 
     def _end(self, live: LiveCall, now_ms: float) -> None:
         """Let a call leave and tell it."""
-        self._batch.remove(live)
+        self._batch.remove(live, now_ms)
         queued = self._queues.remove(live.call.call_id, now_ms)
         self.counters.output_tokens += live.generated
         account = Account(
@@ -147,6 +160,13 @@ class SimulatedEngine:
         steps_before = self.counters.steps
         step = self._batch.begin_step(now_ms, policy=steps_before % self._options.policy_interval_steps == 0)
         self._happened += [Happening(now_ms, turn) for turn in step.turns]
+        if not (step.chunks or self._batch.running):
+            self.next_ms = (
+                grid_after(self._batch.gate.look_at_ms)
+                if self._batch.gate and self._batch.gate.look_at_ms < inf
+                else inf
+            )
+            return
         decoding = self._batch.decodes if step.decodes else None
         step_ms = self._timing.step_ms(
             prefill_tokens=sum(tokens for _, tokens in step.chunks),
@@ -167,10 +187,14 @@ class SimulatedEngine:
         steps = min(
             batch.decodes.rounds_to_end(), stretch.steps_until(stretch.start_ms + self._queues.next_demotion_ms)
         )
-        if batch.waiting:
+        if batch.waiting or (batch.gate and batch.gate.has_held):
             interval = self._options.policy_interval_steps
             due = stretch.steps_until(self._queues.next_promotion_ms)
             if batch.may_displace:
                 due = min(due, stretch.steps_until(stretch.start_ms + self._queues.budget.opens_in_ms))
             steps = min(steps, due + -(steps_before + due) % interval if due < inf else inf)
+        if batch.gate and batch.gate.has_held:
+            opens_ms = stretch.start_ms + batch.gate.opens_in_ms
+            look_at_ms = min(batch.gate.look_at_ms, opens_ms if opens_ms > stretch.start_ms else inf)
+            steps = min(steps, stretch.steps_until(look_at_ms))
         return batch.decodes.rounds_within(batch.memory.free_blocks, int(steps))

@@ -4,7 +4,8 @@ The blocks that a decode takes are only counted, for all decodes together. Which
 hold, is settled when the call leaves the batch: nobody can ask for its output before that.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 from autellix.engine.simulation.blocks import BlockPool
 from autellix.engine.simulation.calls import Counters
@@ -37,6 +38,23 @@ class KvMemory:
     def usage(self) -> float:
         """The share of blocks that are held."""
         return (self._pool.blocks - self._pool.free) / self._pool.blocks
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return self._pool.blocks
+
+    def cached(self, chain: Sequence[Any]) -> int:
+        """Return how many blocks of a chain are cached, counted up to the first that is not."""
+        return self._pool.cached(chain, len(chain))
+
+    def expose(self, blocks: Collection[Any]) -> None:
+        """Let blocks that no call holds be evicted before all others; of these, the last one first."""
+        self._pool.expose(blocks)
+
+    def evict(self, blocks: Collection[Any]) -> None:
+        """Evict blocks, unless a call holds them."""
+        self._pool.evict(blocks)
 
     def blocks_of(self, tokens: int) -> int:
         """Return how many blocks `tokens` need."""

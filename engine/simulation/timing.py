@@ -119,6 +119,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     preemptions_per_step_max: Count = 4
     scheduler_ms: Duration = 0.0
     """Time that the scheduler adds to every step."""
+    gate: str = "off"
+    """A name in `policy.GATES`: how programs are held when their caches do not fit together."""
     jump: bool = True
     """Take stretches of decode-only steps at once; False: one by one, with the same results."""
 

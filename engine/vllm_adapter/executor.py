@@ -18,6 +18,7 @@ from autellix.engine.executor import (
     EngineGoneError,
     EngineInfo,
     Load,
+    Notice,
     OnTurn,
     Output,
     Preempted,
@@ -27,6 +28,7 @@ from autellix.engine.executor import (
     Turn,
 )
 from autellix.engine.vllm_adapter import asgi
+from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.options import ARG_PREFIX, to_xargs
 from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportReceiver
 from autellix.schemas.ids import CallId
@@ -40,11 +42,12 @@ REPORT_WAIT_S = 2.0
 class VllmExecutor:
     """A vLLM engine that is up."""
 
-    def __init__(self, app: Any, engine: Any, info: EngineInfo, reports: ReportReceiver) -> None:
+    def __init__(self, app: Any, engine: Any, info: EngineInfo, reports: ReportReceiver, notices: NoticeSender) -> None:
         self.info = info
         self._app = app
         self._engine = engine
         self._reports = reports
+        self._notices = notices
         self.on_turn: OnTurn = _nobody_listens
         self._accounts: dict[CallId, asyncio.Future[Account]] = {}
         self._busy = Load()
@@ -87,10 +90,15 @@ class VllmExecutor:
         finally:
             del self._accounts[call_id]
 
+    def tell(self, notice: Notice) -> None:
+        """Tell the scheduler something that concerns no single call; it takes it in before its next step."""
+        self._notices.tell(notice)
+
     def load(self) -> Load:
         """Return how busy the engine is."""
         if self._engine.errored:
             raise EngineGoneError(str(self._engine.dead_error))
+        self._notices.send()
         self.take_reports()
         return self._busy
 

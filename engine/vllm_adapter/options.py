@@ -24,6 +24,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     policy_interval_steps: int = 1
     preemptions_per_step_max: int = 4
     report_socket: str | None = None
+    notice_socket: str | None = None
     allow_untested_vllm: bool = False
 
 
@@ -59,6 +60,7 @@ def to_xargs(call: EngineCall) -> dict[str, str | float]:
         "autellix_service_ms": call.program.service_ms,
         "autellix_critical_path_ms": call.program.critical_path_ms,
         "autellix_waiting_ms": call.program.waiting_ms,
+        "autellix_kind": call.program.kind,
     }
 
 
@@ -69,6 +71,7 @@ def from_xargs(extra_args: dict[str, Any] | None, request_id: str) -> CallFacts:
         service_ms=_duration(args.get("autellix_service_ms")),
         critical_path_ms=_duration(args.get("autellix_critical_path_ms")),
         waiting_ms=_duration(args.get("autellix_waiting_ms")),
+        kind=str(args.get("autellix_kind", "")),
     )
     call_id = CallId(str(args.get("autellix_call_id", request_id)))
     return CallFacts(call_id, ProgramId(str(args.get("autellix_program_id", call_id))), facts)

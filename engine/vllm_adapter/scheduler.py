@@ -27,15 +27,19 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+from autellix.engine.executor import ProgramOver
 from autellix.engine.policy import call_queues, policy_named
 from autellix.engine.policy.displacement import displacements
 from autellix.engine.vllm_adapter.calls import EngineCalls, StepChange
 from autellix.engine.vllm_adapter.conformance import check_scheduler, check_version
 from autellix.engine.vllm_adapter.lifetime import die_with_parent
+from autellix.engine.vllm_adapter.notices import NoticeReceiver
 from autellix.engine.vllm_adapter.options import SchedulerOptions, from_config
 from autellix.engine.vllm_adapter.reports import Busy, ReportSender
 from autellix.engine.vllm_adapter.request_queue import ProgramRequestQueue
 from autellix.engine.vllm_adapter.running_order import RunningOrder
+from autellix.schemas.ids import ProgramId
+from autellix.schemas.messages import Priorities
 
 BUSY_REPORT_MS = 250.0
 IDLE_PATIENCE_MS = 2000
@@ -65,6 +69,7 @@ class ProgramScheduler(AsyncScheduler):
         check_version(allow_untested=options.allow_untested_vllm)
         check_scheduler(self)
         self._reports = ReportSender(options.report_socket)
+        self._notices = NoticeReceiver(options.notice_socket)
         self._busy_reported_ms = 0.0
         self.running: list[Request] = []
         self._follow(options)
@@ -96,6 +101,7 @@ class ProgramScheduler(AsyncScheduler):
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:  # noqa: FBT001, FBT002 - vLLM's signature
         """Choose the next step's batch."""
+        self._take_notices()
         at_ms = now_ms()
         if self.current_step % self.options.policy_interval_steps == 0:
             self._apply_policy(at_ms)
@@ -128,6 +134,18 @@ class ProgramScheduler(AsyncScheduler):
         finished = super().finish_requests(request_ids, finished_status)
         self._send_reports()
         return finished
+
+    def _take_notices(self) -> None:
+        """Take in what the worker has told."""
+        for notice in self._notices.receive():
+            match notice:
+                case Priorities():
+                    self._queues.learn(notice)
+                case ProgramOver():
+                    self._program_over(notice.program_id)
+
+    def _program_over(self, program_id: ProgramId) -> None:
+        """Let go of what is kept for a program's further calls: so far nothing is."""
 
     def _send_reports(self) -> None:
         """Send what is noted; with nothing left to do there is time to wait for a worker that does not read."""
@@ -238,6 +256,7 @@ class ProgramScheduler(AsyncScheduler):
     def shutdown(self) -> None:
         """Let go of what the scheduler holds."""
         self._reports.close()
+        self._notices.close()
         super().shutdown()
 
     def _report_busy(self, at_ms: float) -> None:

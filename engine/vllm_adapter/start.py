@@ -13,6 +13,7 @@ import msgspec
 
 from autellix.engine.executor import EngineCall, EngineInfo, Refusal
 from autellix.engine.vllm_adapter.executor import VllmExecutor
+from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config
 from autellix.engine.vllm_adapter.reports import ReportReceiver
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
@@ -27,7 +28,7 @@ async def vllm_executor(arguments: Sequence[str], options: SchedulerOptions) -> 
 
     Args:
         arguments: As `vllm serve` takes them; the scheduler's are added here.
-        options: What the scheduler goes by; its report socket is made here.
+        options: What the scheduler goes by; its sockets are named here.
     """
     from vllm.entrypoints.launchers.api_server.app_state import init_app_state
     from vllm.entrypoints.launchers.api_server.entry import build_async_engine_client
@@ -37,14 +38,16 @@ async def vllm_executor(arguments: Sequence[str], options: SchedulerOptions) -> 
 
     with tempfile.TemporaryDirectory(prefix="autellix-") as folder:
         reports = ReportReceiver(Path(folder) / "reports")
-        options = msgspec.structs.replace(options, report_socket=str(reports.path))
+        sockets = {"report_socket": str(reports.path), "notice_socket": str(Path(folder) / "notices")}
+        options = msgspec.structs.replace(options, **sockets)
         config = ["--scheduler-cls", SCHEDULER, "--additional-config", json.dumps(to_config(options))]
         namespace = make_arg_parser(FlexibleArgumentParser()).parse_args([*config, *arguments])
         async with build_async_engine_client(namespace) as engine:
             tasks = await engine.get_supported_tasks()
             app = build_app(namespace, tasks, engine.model_config)
             await init_app_state(engine, app.state, namespace, tasks)
-            executor = VllmExecutor(app, engine, _info(engine, namespace, options), reports)
+            notices = NoticeSender(sockets["notice_socket"])
+            executor = VllmExecutor(app, engine, _info(engine, namespace, options), reports, notices)
             loop = asyncio.get_running_loop()
             loop.add_reader(reports.fileno(), executor.take_reports)
             try:
@@ -53,6 +56,7 @@ async def vllm_executor(arguments: Sequence[str], options: SchedulerOptions) -> 
             finally:
                 loop.remove_reader(reports.fileno())
                 reports.close()
+                notices.close()
 
 
 QUIET = ["--logging-config.formatter", "json", "--no-use-tqdm-on-load"]

@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import structlog
 
-from autellix.engine.executor import EngineGoneError, Executor, Turn
+from autellix.engine.executor import EngineGoneError, Executor, ProgramOver, Turn
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody
-from autellix.schemas.codec import Decoder, MalformedMessageError, is_json
+from autellix.schemas.codec import PROGRAM_ENDS, Decoder, MalformedMessageError, is_json
 from autellix.schemas.ids import CallId, EngineId, Incarnation
 from autellix.schemas.messages import (
     CancelCalls,
@@ -23,6 +23,8 @@ from autellix.schemas.messages import (
     EngineDown,
     EngineLoad,
     Failed,
+    Priorities,
+    ProgramEnd,
     RoutedCall,
 )
 from autellix.services.bus import Bus, Delivery, Handler, Subscription
@@ -67,6 +69,9 @@ class EngineWorker:
         await self._listen(subjects.engine_calls(engine_id), Decoder(RoutedCall), self._on_routed)
         await self._listen(subjects.CALL_CANCEL, Decoder(CancelCalls), self._on_cancel)
         await self._listen(subjects.engine_control(engine_id), Decoder(ControlEngine), self._on_control)
+        await self._listen(subjects.PRIORITIES, Decoder(Priorities), self._on_priorities)
+        for subject in subjects.PROGRAM_ENDS:
+            await self._listen(subject, PROGRAM_ENDS, self._on_program_over)
         await self._bus.flush()
         self._background = [asyncio.create_task(self._publish_forever()), asyncio.create_task(self._beat_forever())]
         self._say(announce(self._core.up(self._executor.info, now_ms=wall_ms())))
@@ -177,6 +182,12 @@ class EngineWorker:
         self._core.draining = order.action == "drain"
         load = self._load()
         self._say(announce(load), *answer(reply, load))
+
+    def _on_priorities(self, priorities: Priorities, _reply: Reply | None) -> None:
+        self._executor.tell(priorities)
+
+    def _on_program_over(self, end: ProgramEnd, _reply: Reply | None) -> None:
+        self._executor.tell(ProgramOver(program_id=end.program_id))
 
     async def _beat_forever(self) -> None:
         try:

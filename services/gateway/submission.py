@@ -2,6 +2,7 @@
 
 Which program a call belongs to, first hit wins: the header `X-Autellix-Program-Id` (a program that was started), the
 header `X-Session-ID`, the body's `session_id` (a name of the client's own). None, or blank: a program of its own.
+What kind of agent it is, so that the policy can learn from those before it, `X-Autellix-Agent` says.
 What is inside the body is the session manager's to judge.
 """
 
@@ -22,6 +23,7 @@ from autellix.schemas.openai import InvalidRequestError, invalid
 PROGRAM_HEADER: Final = "x-autellix-program-id"
 THREAD_HEADER: Final = "x-autellix-thread-id"
 SESSION_HEADER: Final = "x-session-id"
+AGENT_HEADER: Final = "x-autellix-agent"
 
 ID_BYTES_MAX: Final = 256
 READ_S: Final = 30.0
@@ -83,6 +85,7 @@ def submission(headers: Mapping[str, str], body: bytes, api: str) -> Submission:
         program_id=ProgramId(program_id) if program_id else None,
         thread_id=ThreadId(thread_id) if thread_id else None,
         session=session,
+        agent=_header_id(headers, AGENT_HEADER) or "",
     )
     try:
         return Submission(encode(call), fields.get("stream") is True)

@@ -8,6 +8,7 @@ Rules:
 * A program that nobody announced (its event comes later, or was lost) gets a record with the first that is heard of it.
 * Ended programs stay visible up to a bound, the oldest go first; what is heard later of one that went changes nothing.
 * A program that starts after its end is a new one: a named session may be used again.
+* A program that is over teaches what its kind needs when the last of its calls has ended, once.
 """
 
 from collections import OrderedDict
@@ -42,6 +43,7 @@ from autellix.schemas.messages import (
 )
 from autellix.services.config import ProcessTableSettings
 from autellix.services.core import Out, Reply, announce, answer
+from autellix.services.process_table.lessons import Lessons
 from autellix.services.process_table.prompts import PromptEstimator
 
 ENDED_REMEMBERED = 20_000
@@ -59,6 +61,7 @@ class Row:
     """Live calls, and the critical path each inherited."""
     busy_since_ms: float = 0.0
     home_since_ms: float = 0.0
+    has_taught: bool = False
 
     def settle(self, now_ms: float) -> ProgramRecord:
         """Return the record with its busy time counted up to now."""
@@ -79,12 +82,13 @@ class ProcessTable:
         """When the programs ended that are no longer visible."""
         self._ended_calls: OrderedDict[CallId, None] = OrderedDict()
         self._prompts = PromptEstimator()
+        self._lessons = Lessons()
 
     def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
         """Take in a call on its way, an event, or a question."""
         match message:
             case SubmittedCall():
-                return self._admit(message.call, now_ms)
+                return self._admit(message, now_ms)
             case CallFinished() | CallFailed() | CallCancelled():
                 self._call_ended(message)
             case CallRouted():
@@ -101,9 +105,9 @@ class ProcessTable:
                 return answer(reply, self._get(message, now_ms))
         return ()
 
-    def tick(self, now_ms: float) -> Iterable[Out]:  # noqa: ARG002 - nothing is ever due here
-        """Let time pass; the table only follows events."""
-        return ()
+    def tick(self, now_ms: float) -> Iterable[Out]:
+        """Let time pass: tell the engines what was learnt."""
+        return self._lessons.tick(now_ms)
 
     def _row(self, program_id: ProgramId, at_ms: float) -> Row:
         """Return a program's row; a new one, if it is new, and one that is not kept, if it is no longer visible."""
@@ -111,7 +115,7 @@ class ProcessTable:
         if row is None:
             gone = program_id in self._gone
             state = "ended" if gone else "running"
-            row = Row(ProgramRecord(program_id=program_id, started_at_ms=at_ms, state=state), {})
+            row = Row(ProgramRecord(program_id=program_id, started_at_ms=at_ms, state=state), {}, has_taught=gone)
             if not gone:
                 self._rows[program_id] = row
         row.record.started_at_ms = min(row.record.started_at_ms, at_ms)
@@ -125,17 +129,20 @@ class ProcessTable:
                 memory.pop(event.program_id, None)
         self._row(event.program_id, event.at_ms).record.name = event.name
 
-    def _admit(self, call: Call, now_ms: float) -> list[Out]:
+    def _admit(self, submitted: SubmittedCall, now_ms: float) -> list[Out]:
+        call = submitted.call
         row = self._row(call.program_id, now_ms)
         if call.call_id in row.live or call.call_id in self._ended_calls:
             return []
         record = row.settle(now_ms)
+        record.kind = submitted.kind
         facts = ProgramFacts(
             service_ms=record.service_ms,
             critical_path_ms=record.critical_path_ms,
             waiting_ms=record.waiting_ms,
             home_engine=record.home_engine,
             prompt_tokens_estimate=self._prompts.arrived(call),
+            kind=record.kind,
         )
         self._begin(row, call, now_ms)
         admitted = CallAdmitted(
@@ -199,6 +206,7 @@ class ProcessTable:
         self._prompts.ended(event)
         if record.state != "running":
             self._prompts.forget(event.program_id)
+            self._teach(row)
 
     def _fold_thread(self, thread: ThreadRecord, event: CallEnd) -> None:
         thread.calls += 1
@@ -214,10 +222,17 @@ class ProcessTable:
         row.record.state = state
         row.record.ended_at_ms = at_ms
         self._prompts.forget(program_id)
+        self._teach(row)
         self._ended[program_id] = None
         while len(self._ended) > self._settings.ended_kept:
             oldest, _ = self._ended.popitem(last=False)
             _remember(self._gone, oldest, self._rows.pop(oldest).record.ended_at_ms or 0.0)
+
+    def _teach(self, row: Row) -> None:
+        """Learn from a program that is over, if none of its calls is left."""
+        if not (row.live or row.has_taught):
+            row.has_taught = True
+            self._lessons.program_ended(row.record.kind, row.record.service_ms)
 
     def _list(self, request: ListPrograms, now_ms: float) -> ProgramList:
         rows = [row for row in self._rows.values() if request.include_ended or row.record.state == "running"]

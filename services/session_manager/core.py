@@ -9,6 +9,8 @@ Rules:
 * A call is validated here, before anything else learns of it. A refused call leaves no trace.
 * A call without a thread gets one that has no live call: `main` first, so that a sequential program is one thread.
 * A call that no engine was chosen for in time is lost, and ends in a failure.
+* A program's kind is what the client says it is, at its start or with its first call; else that call's system prompt
+  tells it. Nothing changes it later.
 * To cancel a program's calls is to cancel each that is live now; the program goes on, and a named one may come again.
 """
 
@@ -48,6 +50,7 @@ from autellix.schemas.messages import (
 from autellix.schemas.openai import InvalidRequestError, check, invalid
 from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Out, Reply, announce, answer
+from autellix.services.session_manager.kinds import kind_of
 from autellix.services.session_manager.unrouted import Unrouted
 
 NAME_MAX = 256
@@ -62,6 +65,8 @@ class Session:
     ttl_ms: float
     expires_at_ms: float
     single_call: bool = False
+    kind: str | None = None
+    """None until the client or the first call tells it."""
     live: dict[CallId, ThreadId] = field(default_factory=dict)
 
     def idle_thread(self) -> ThreadId:
@@ -138,7 +143,9 @@ class SessionManager:
         ttl_ms = self._settings.ttl_s * 1000 if request.ttl_ms is None else request.ttl_ms
         if not (isfinite(ttl_ms) and 0 < ttl_ms <= self._settings.ttl_max_s * 1000):
             raise invalid(f"ttl_ms must be above 0 and at most {self._settings.ttl_max_s * 1000:.0f}.", param="ttl_ms")
+        _check_name(request.agent, "agent")
         session, outs = self._open(ProgramId(self._new_id()), request.name, ttl_ms, now_ms)
+        session.kind = request.agent or None
         return [*outs, *answer(reply, SessionStarted(program_id=session.program_id, ttl_ms=ttl_ms))]
 
     def _open(self, program_id: ProgramId, name: str, ttl_ms: float, now_ms: float) -> tuple[Session, list[Out]]:
@@ -189,12 +196,16 @@ class SessionManager:
             arrival_at_ms=now_ms,
             deadline_at_ms=None if request.deadline_ms is None else now_ms + request.deadline_ms,
         )
+        if session.kind is None:
+            session.kind = request.agent or kind_of(sampling)
         session.live[call.call_id] = call.thread_id
         self._unrouted.add(call)
         session.expires_at_ms = now_ms + session.ttl_ms
         return [
             *outs,
-            Out(subjects.CALL_SUBMITTED, SubmittedCall(call=call)),  # first: everything else may come later
+            Out(
+                subjects.CALL_SUBMITTED, SubmittedCall(call=call, kind=session.kind)
+            ),  # first: everything else may come later
             *answer(reply, Accepted(call_id=call.call_id, program_id=call.program_id, thread_id=call.thread_id)),
             announce(_submitted(call)),
         ]
@@ -210,7 +221,7 @@ class SessionManager:
             raise invalid("deadline_ms must be above 0.", param="deadline_ms")
         if len(request.parents) > PARENTS_MAX:
             raise invalid(f"At most {PARENTS_MAX} parents.", param="parents")
-        for name in ("session", "thread_id", "program_id"):
+        for name in ("session", "thread_id", "program_id", "agent"):
             _check_name(getattr(request, name) or "", name)
         for parent in request.parents:
             _check_name(parent, "parents")

@@ -148,7 +148,9 @@ class Agent:
 
     def start(self) -> None:
         """Begin the program."""
-        self._send(subjects.SESSIONS_START, StartSession(name=self.name, ttl_ms=TTL_MS), SESSION)
+        self._send(
+            subjects.SESSIONS_START, StartSession(name=self.name, agent=self.arrival.trace, ttl_ms=TTL_MS), SESSION
+        )
 
     def hear(self, message: Any, inbox: str) -> None:
         """Take in what was sent to one of the agent's inboxes; `inbox` is the last token of its name."""

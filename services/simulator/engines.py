@@ -57,6 +57,7 @@ def options_of(scenario: Scenario, calibration: Calibration) -> EngineOptions:
             policy_interval_steps=scenario.policy_interval_steps,
             preemptions_per_step_max=scenario.preemptions_per_step_max,
             scheduler_ms=scenario.scheduler_ms,
+            gate=scenario.gate,
         )
     except ValueError as error:
         raise ScenarioError(str(error)) from error

@@ -13,7 +13,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Idle = Annotated[float, Meta(ge=0, le=86_000)]
 """Below the longest time to live that a program may have."""
 
-PolicyName = Literal["fcfs", "mlfq", "plas", "atlas", "srpt", "round_robin"]
+PolicyName = Literal["fcfs", "mlfq", "plas", "atlas", "gittins", "srpt", "round_robin"]
 
 
 class ScenarioError(ValueError):
@@ -53,6 +53,8 @@ class Scenario(Settings, frozen=True, kw_only=True):
     """Time that scheduling adds to each step."""
 
     policy: PolicyName = "atlas"
+    gate: Literal["off", "fair", "plain"] = "off"
+    """How programs are held when their caches do not fit together (`engine/policy/gate.py`, `plain_gate.py`)."""
     queues: Annotated[int, Meta(ge=1, le=64)] = 12
     first_quantum_ms: Annotated[float, Meta(ge=0.001, le=1e9)] = 100.0
     """Of the best queue; also the turn of `round_robin`."""

@@ -5,13 +5,13 @@ from math import inf
 
 import msgspec
 
-from autellix.engine.executor import Account, EngineInfo
+from autellix.engine.executor import Account, EngineInfo, ProgramOver
 from autellix.engine.simulation.calls import Ended, Happening, SimulatedCall
 from autellix.engine.simulation.engine import SimulatedEngine
 from autellix.schemas import subjects
-from autellix.schemas.codec import Decoder
+from autellix.schemas.codec import PROGRAM_ENDS, Decoder
 from autellix.schemas.ids import CallId, EngineId, Incarnation
-from autellix.schemas.messages import CancelCalls, RoutedCall
+from autellix.schemas.messages import CancelCalls, Priorities, RoutedCall
 from autellix.services.core import announce
 from autellix.services.engine_worker.core import End, Verdict, WorkerCore
 from autellix.services.simulator.clock import Clock
@@ -70,6 +70,9 @@ class SimulatedWorker:
         """Subscribe, and say that the engine is up."""
         self._bus.subscribe(subjects.engine_calls(self.core.engine_id), Decoder(RoutedCall), self._on_routed)
         self._bus.subscribe(subjects.CALL_CANCEL, Decoder(CancelCalls), self._on_cancel)
+        self._bus.subscribe(subjects.PRIORITIES, Decoder(Priorities), self._on_priorities)
+        for subject in subjects.PROGRAM_ENDS:
+            self._bus.subscribe(subject, PROGRAM_ENDS, self._on_program_over)
         self._bus.say([announce(self.core.up(self._info, now_ms=self._clock.now_ms))])
         self._beat_by(self._clock.now_ms + BEAT_MS)
 
@@ -87,7 +90,7 @@ class SimulatedWorker:
         call = routed.call
         content = self._store[_BODIES.decode(call.body).metadata.content]
         self._routed[call.call_id] = routed
-        simulated = SimulatedCall(call.call_id, call.program_id, routed.program, *content)
+        simulated = SimulatedCall(call.call_id, call.program_id, routed.program, *content, call.thread_id)
         self.engine.add(simulated, self._clock.now_ms)
         self._wake_when_due()
 
@@ -96,6 +99,13 @@ class SimulatedWorker:
         for call_id in self.core.cancel(call_id=order.call_id, program_id=order.program_id):
             self._stopped[call_id] = End(cancelled="with its program" if order.program_id else "by its client")
             self.engine.abort(call_id, self._clock.now_ms)
+        self._wake_when_due()
+
+    def _on_priorities(self, envelope: Envelope) -> None:
+        self.engine.tell(envelope.message, self._clock.now_ms)
+
+    def _on_program_over(self, envelope: Envelope) -> None:
+        self.engine.tell(ProgramOver(program_id=envelope.message.program_id), self._clock.now_ms)
         self._wake_when_due()
 
     def _wake_when_due(self) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from autellix.engine.executor import EngineGoneError, EngineInfo, Load
+from autellix.engine.executor import EngineGoneError, EngineInfo, Load, Notice, ProgramOver
+from autellix.engine.policy.gittins import rank_table
 from autellix.engine.simulated import SimulatedExecutor
 from autellix.schemas import subjects
 from autellix.schemas.codec import FRAMES, encode
@@ -22,7 +23,11 @@ from autellix.schemas.messages import (
     EngineLoad,
     Failed,
     Finished,
+    Priorities,
+    ProgramEnded,
+    ProgramExpired,
     ProgramFacts,
+    ProgramStarted,
     RoutedCall,
 )
 from autellix.services.config import EngineWorkerSettings
@@ -32,14 +37,23 @@ if TYPE_CHECKING:
     from autellix.services.bus import Bus
     from tests.bus.conftest import Connect, Inbox
 
+STARTED = ProgramStarted(program_id=ProgramId("p"), at_ms=0.0)
 CALLS = subjects.engine_calls(EngineId("e0"))
 CONTROL = subjects.engine_control(EngineId("e0"))
 
 
 class MortalExecutor(SimulatedExecutor):
-    """A simulated engine that can die."""
+    """A simulated engine that can die, and keeps what it is told."""
 
     dead = False
+
+    def __init__(self, info: EngineInfo, *, step_ms: float) -> None:
+        super().__init__(info, step_ms=step_ms)
+        self.told: asyncio.Queue[Notice] = asyncio.Queue()
+
+    def tell(self, notice: Notice) -> None:
+        """Keep a notice."""
+        self.told.put_nowait(notice)
 
     def load(self) -> Load:
         """Return how busy it is, while it lives."""
@@ -211,6 +225,23 @@ async def test_heartbeat(worker: Worker) -> None:
     assert (first.state, first.models, first.slots, first.calls, first.running) == ("ready", ("m",), 4, 1, 1)
     assert first.incarnation == worker.incarnation
     assert second.steps > first.steps
+
+
+async def test_engine_is_told(worker: Worker) -> None:
+    """What was learnt, and which programs are over, reaches the engine; other events do not concern it."""
+    news = Priorities(kinds={"a": rank_table([5.0])})
+    await worker.bus.publish(subjects.event(STARTED), encode(STARTED))
+    await worker.bus.publish(subjects.PRIORITIES, encode(news))
+    for event in (
+        ProgramEnded(program_id=ProgramId("p"), at_ms=1.0),
+        ProgramExpired(program_id=ProgramId("q"), at_ms=2.0),
+    ):
+        await worker.bus.publish(subjects.event(event), encode(event))
+    async with asyncio.timeout(5):
+        told = [await worker.executor.told.get() for _ in range(3)]
+
+    assert news in told
+    assert ["p", "q"] == sorted(notice.program_id for notice in told if isinstance(notice, ProgramOver))
 
 
 async def test_engine_dies(worker: Worker) -> None:

@@ -72,11 +72,11 @@ async def test_stream_yields_pieces_then_the_answer(pipeline: "Pipeline") -> Non
 
 
 async def test_session_ends_with_the_block(pipeline: "Pipeline") -> None:
-    """Entering starts a session under the program's name, and leaving ends it."""
-    async with Program("greeter", model="m") as program:
+    """Entering starts a session under the program's name, of its kind of agent, and leaving ends it."""
+    async with Program("greeter", agent="polite", model="m") as program:
         pass
 
-    assert [StartSession(name="greeter")] == pipeline.all(StartSession)
+    assert [StartSession(name="greeter", agent="polite")] == pipeline.all(StartSession)
     assert [EndSession(program_id=program.id)] == pipeline.all(EndSession)
 
 

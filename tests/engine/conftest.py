@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from autellix.engine.executor import Turn
+from autellix.engine.executor import Notice, Turn
 from autellix.engine.vllm_adapter import models
+from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config
 from autellix.engine.vllm_adapter.reports import Busy, Ended, ReportReceiver
 
@@ -29,7 +30,12 @@ class Bench:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         self.receiver = receiver
-        self.options = SchedulerOptions(policy="fcfs", report_socket=str(receiver.path), preemptions_per_step_max=2)
+        self.options = SchedulerOptions(
+            policy="fcfs",
+            report_socket=str(receiver.path),
+            notice_socket=f"{receiver.path}-notices",
+            preemptions_per_step_max=2,
+        )
         shape = {"max_num_seqs": SLOTS, "max_num_batched_tokens": BUDGET, "max_model_len": 1024, "block_size": BLOCK}
         named = {"dtype": "float32", "enforce_eager": True, "num_gpu_blocks_override": BLOCKS, **shape, **arguments}
         self.engine = LLMEngine.from_engine_args(
@@ -43,6 +49,7 @@ class Bench:
             )
         )
         self.scheduler = self.engine.engine_core.engine_core.scheduler
+        self.notices = NoticeSender(f"{receiver.path}-notices")
         self.turns: list[Turn] = []
         self.ended: dict[str, Ended] = {}
         self.texts: dict[str, dict[int, str]] = {}
@@ -54,12 +61,18 @@ class Bench:
         self.scheduler._follow(msgspec.structs.replace(self.options, policy=policy, **options))
         self.turns, self.ended, self.texts = [], {}, {}
 
-    def add(self, name: str, prompt: str, *, service_ms: float = 0.0, priority: int = 0, **params: Any) -> None:
+    def tell(self, notice: Notice) -> None:
+        """Tell the scheduler something, as the worker does."""
+        self.notices.tell(notice)
+
+    def add(
+        self, name: str, prompt: str, *, service_ms: float = 0.0, kind: str = "", priority: int = 0, **params: Any
+    ) -> None:
         """Submit a call of a program that has attained so much; each letter of the prompt is a token."""
         from vllm import SamplingParams
 
         facts = {"autellix_call_id": name, "autellix_program_id": name, "autellix_service_ms": service_ms}
-        facts["autellix_critical_path_ms"] = service_ms
+        facts |= {"autellix_critical_path_ms": service_ms, "autellix_kind": kind}
         known: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True, "max_tokens": 8, **params}
         sampling = SamplingParams(**known, extra_args=facts)
         tokens = {"prompt_token_ids": [ord(letter) for letter in prompt]}
@@ -112,6 +125,7 @@ def make_bench() -> Iterator[MakeBench]:
         for bench in made:
             bench.scheduler.shutdown()
             bench.receiver.close()
+            bench.notices.close()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ import pytest
 
 from autellix.engine.executor import Preempted, Resumed, Started
 from autellix.engine.policy import POLICIES
+from autellix.engine.policy.gittins import rank_table
+from autellix.schemas.messages import Priorities
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Bench
@@ -223,3 +225,19 @@ def test_a_prefill_under_way_does_not_give_way(bench: Bench) -> None:
 
     assert early == []
     assert [turn.call_id for turn in bench.turns if isinstance(turn, Preempted)] == ["long"]
+
+
+def test_learnt_while_it_runs(bench: Bench) -> None:
+    """What the worker tells comes before the next step: a call of a kind that ends soon goes first."""
+    bench.use("gittins")
+    for name in ("a", "b"):
+        bench.add(name, "go", max_tokens=40, kind="long")
+    bench.step(3)
+    bench.tell(Priorities(kinds={"long": rank_table([1e6] * 30), "short": rank_table([50.0] * 30)}))
+    bench.step()
+    for name, kind in (("late", "long"), ("soon", "short")):
+        bench.add(name, "go", max_tokens=4, kind=kind)
+    bench.finish()
+    started = [turn.call_id for turn in bench.turns if isinstance(turn, Started)]
+
+    assert started == ["a", "b", "soon", "late"]

@@ -79,10 +79,11 @@ async def test_unusable_headers(hasty: Front) -> None:
         (b"X-Session-ID", b"caf\xe9"),
         (b"X-Autellix-Program-Id", b"a\tb"),
         (b"X-Autellix-Thread-Id", b"x" * 257),
+        (b"X-Autellix-Agent", b"x" * 257),
     )
     answers = [await hasty.http.post(CHAT, json={}, headers=[each]) for each in headers]
 
-    expected = ["x-session-id", "x-session-id", "x-autellix-program-id", "x-autellix-thread-id"]
+    expected = ["x-session-id", "x-session-id", "x-autellix-program-id", "x-autellix-thread-id", "x-autellix-agent"]
     assert [answer.json()["error"]["param"] for answer in answers] == expected
     assert [answer.status_code for answer in answers] == [400] * len(headers)
 

@@ -45,6 +45,13 @@ def test_program_and_thread() -> None:
     assert (submitted.program_id, submitted.thread_id) == ("p", "t")
 
 
+def test_agent() -> None:
+    """A header says what kind of agent it is; without it, or blank, the system prompt is left to tell."""
+    assert ["coder", "", ""] == [
+        call(headers).agent for headers in ({"x-autellix-agent": "coder"}, {"x-autellix-agent": " "}, {})
+    ]
+
+
 def test_body_keeps_its_session() -> None:
     """The fields of the body are not touched."""
     assert call({}, session_id=" a ", x=1).body == {"session_id": " a ", "x": 1}

@@ -14,9 +14,11 @@ A, B, C, P = CallId("a"), CallId("b"), CallId("c"), ProgramId("p")
 PROGRAM = ProgramFacts(service_ms=700.0, critical_path_ms=300.0, waiting_ms=50.0)
 
 
-@pytest.mark.parametrize(("name", "expected"), [("fcfs", 0.0), ("mlfq", 0.0), ("plas", 700.0), ("atlas", 300.0)])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("fcfs", 0.0), ("mlfq", 0.0), ("plas", 700.0), ("atlas", 300.0), ("gittins", 700.0)]
+)
 def test_entry_service(name: str, expected: float) -> None:
-    """PLAS goes by the sum, ATLAS by the critical path, the others by nothing of the program."""
+    """PLAS and Gittins go by the sum, ATLAS by the critical path, the others by nothing of the program."""
     assert expected == policy_named(name).entry_service_ms(PROGRAM)
 
 
@@ -55,5 +57,5 @@ def test_round_robin() -> None:
 
 def test_unknown_policy() -> None:
     """The error for an unknown name lists the known ones."""
-    with pytest.raises(ValueError, match="unknown policy 'best'; known: fcfs, mlfq, plas, atlas"):
+    with pytest.raises(ValueError, match="unknown policy 'best'; known: fcfs, mlfq, plas, atlas, gittins"):
         policy_named("best")

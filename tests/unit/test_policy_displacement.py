@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from autellix.engine.policy import policy_named
 from autellix.engine.policy.displacement import displacements
+from autellix.engine.policy.gittins import rank_table
 from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.queues import CallQueues
 from autellix.schemas.ids import CallId, ProgramId
-from autellix.schemas.messages import ProgramFacts
+from autellix.schemas.messages import Priorities, ProgramFacts
 
 levels = st.lists(st.integers(0, 4), max_size=12).map(sorted)
 
@@ -85,11 +86,15 @@ def test_every_exchange_is_a_gain(waiting: list[int], running: list[int], most: 
 @given(
     st.lists(st.tuples(st.integers(0, 400), st.integers(1, 30)), min_size=2, max_size=12),
     st.integers(1, 4),
-    st.sampled_from(["plas", "mlfq", "atlas", "fcfs"]),
+    st.sampled_from(["plas", "mlfq", "atlas", "fcfs", "gittins"]),
+    st.lists(st.floats(20, 1000), min_size=1, max_size=40),
 )
-def test_no_swapping_back_and_forth(calls: list[tuple[int, int]], slots: int, policy: str) -> None:
+def test_no_swapping_back_and_forth(
+    calls: list[tuple[int, int]], slots: int, policy: str, ended_ms: list[float]
+) -> None:
     """Of two calls one displaces the other again only after it, or the other, has changed queues in between."""
     queues = CallQueues(policy_named(policy), Ladder((50.0, 100.0, 200.0)), beta=4.0)
+    queues.learn(Priorities(pooled=rank_table(ended_ms)))
     left = {}
     for number, (service_ms, steps) in enumerate(calls):
         facts = ProgramFacts(service_ms=service_ms, critical_path_ms=service_ms)

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from autellix.engine.policy import policy_named
+from autellix.engine.policy.gittins import rank_table
 from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.queues import CallQueues
 from autellix.schemas.ids import CallId, ProgramId
-from autellix.schemas.messages import ProgramFacts
+from autellix.schemas.messages import Priorities, ProgramFacts
 
 BETA = 3.0
 P = ProgramId("p")
@@ -31,21 +32,21 @@ class Life:
     window_service_ms: float = 0.0
     window_wait_ms: float = 0.0
 
-    @property
-    def ratio(self) -> float:
-        """Waited over attained, as paper section 4.2.2 has it."""
+    def ratio(self, bound_ms: float) -> float:
+        """Waited over attained, as paper section 4.2.2 has it, or over the bound of the queue, if that is more."""
         waited = self.program.waiting_ms + self.window_wait_ms
-        return waited / max(self.program.service_ms + self.window_service_ms, 1.0)
+        return waited / max(self.program.service_ms + self.window_service_ms, bound_ms, 1.0)
 
 
 class QueuesMachine(RuleBasedStateMachine):
     """Drives `CallQueues` and a slow, plain account of the same calls."""
 
     calls = Bundle("calls")
+    policy = "plas"
 
     def __init__(self) -> None:
         super().__init__()
-        self.queues = CallQueues(policy_named("plas"), Ladder.doubling(first_quantum_ms=100, queues=5), beta=BETA)
+        self.queues = CallQueues(policy_named(self.policy), Ladder.doubling(first_quantum_ms=100, queues=5), beta=BETA)
         self.lives: dict[CallId, Life] = {}
         self.now_ms = 0.0
         self.added = 0
@@ -115,16 +116,17 @@ class QueuesMachine(RuleBasedStateMachine):
     def promote(self) -> None:
         """Who starves is promoted; after that nobody outside the best queue does."""
         first_ms = self.queues.next_promotion_ms
+        bounds = {call_id: self.queues[call_id].lo_ms for call_id in self.lives}
         promoted = self.queues.promote(self.now_ms)
         assert not promoted or first_ms <= self.now_ms
         for call in promoted:
             life = self.lives[call.call_id]
             assert not life.running
-            assert life.ratio >= BETA * (1 - 1e-9)
+            assert life.ratio(bounds[call.call_id]) >= BETA * (1 - 1e-9)
             life.window_service_ms = life.window_wait_ms = 0.0
         for call_id, life in self.lives.items():
             if not life.running and self.queues[call_id].lo_ms > 0:
-                assert life.ratio <= BETA * (1 + 1e-9)
+                assert life.ratio(bounds[call_id]) <= BETA * (1 + 1e-9)
 
     @rule(call_id=consumes(calls))
     def remove(self, call_id: CallId) -> None:
@@ -150,8 +152,30 @@ class QueuesMachine(RuleBasedStateMachine):
             assert all(after in (before + 1, 0) for before, after in pairwise(call.queues))
 
 
+class GittinsMachine(QueuesMachine):
+    """The same for the policy whose queues are no ladder, and which learns meanwhile."""
+
+    policy = "gittins"
+
+    @rule(services=st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=50))
+    def learn(self, services: list[float]) -> None:
+        """Programs ended; what follows from it moves nobody yet."""
+        before = [self.queues[call_id].rank for call_id in self.lives]
+        self.queues.learn(Priorities(pooled=rank_table(services)))
+        assert before == [self.queues[call_id].rank for call_id in self.lives]
+
+    @invariant()
+    def history_is_a_walk(self) -> None:
+        """A call is where its service brought it, or was promoted."""
+        for call_id in self.lives:
+            call = self.queues[call_id]
+            assert call.lo_ms in (call.earned_ms, 0.0)
+
+
 TestQueues = QueuesMachine.TestCase
 TestQueues.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestGittins = GittinsMachine.TestCase
+TestGittins.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.parametrize("leave", [True, False])

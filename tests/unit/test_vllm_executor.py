@@ -18,6 +18,7 @@ from autellix.engine.executor import (
     Load,
     Output,
     Preempted,
+    ProgramOver,
     Refusal,
     Resumed,
     Started,
@@ -25,6 +26,7 @@ from autellix.engine.executor import (
 )
 from autellix.engine.vllm_adapter import executor as module
 from autellix.engine.vllm_adapter.executor import VllmExecutor
+from autellix.engine.vllm_adapter.notices import NoticeReceiver, NoticeSender
 from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportReceiver, ReportSender
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
@@ -49,6 +51,8 @@ class Engine:
     def __init__(self, folder: Path) -> None:
         self.receiver = ReportReceiver(folder / "reports")
         self.scheduler = ReportSender(str(self.receiver.path))
+        self.notices = NoticeReceiver(str(folder / "notices"))
+        self.sender = NoticeSender(str(folder / "notices"))
         self.errored = False
         self.dead_error = RuntimeError("dead")
         self.status, self.answer = 200, {"ok": True}
@@ -76,13 +80,15 @@ async def engine() -> AsyncIterator[Engine]:
         yield engine
         engine.receiver.close()
         engine.scheduler.close()
+        engine.notices.close()
+        engine.sender.close()
 
 
 @pytest.fixture
 def executor(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> VllmExecutor:
     """Return the executor; it does not wait long for a report."""
     monkeypatch.setattr(module, "REPORT_WAIT_S", 0.05)
-    return VllmExecutor(engine, engine, EngineInfo(("m",), "atlas", 1, 0, 100), engine.receiver)
+    return VllmExecutor(engine, engine, EngineInfo(("m",), "atlas", 1, 0, 100), engine.receiver, engine.sender)
 
 
 async def run(executor: VllmExecutor, **fields: Any) -> list[Output]:
@@ -155,6 +161,18 @@ async def test_turns_and_busy(executor: VllmExecutor, engine: Engine) -> None:
 
     assert executor.load() == Load(1, 2, 0.5, 3)
     assert told == turns
+
+
+async def test_notices(executor: VllmExecutor, engine: Engine) -> None:
+    """What the scheduler had no room for while it was idle comes with a later heartbeat."""
+    notices = [ProgramOver(program_id=ProgramId(f"p{number}")) for number in range(100)]
+    for notice in notices:
+        executor.tell(notice)
+    found = engine.notices.receive()
+    assert 0 < len(found) < len(notices)
+    executor.load()
+
+    assert notices == found + engine.notices.receive()
 
 
 async def test_dead_engine(executor: VllmExecutor, engine: Engine) -> None:

@@ -13,6 +13,7 @@ from autellix.engine.executor import (
     EngineGoneError,
     EngineInfo,
     Load,
+    Notice,
     OnTurn,
     Output,
     Piece,
@@ -65,6 +66,9 @@ class PlayedEngine:
     async def account(self, call_id: CallId) -> Account:
         """Return nothing: it is the shell that asks."""
         return Account()
+
+    def tell(self, notice: Notice) -> None:
+        """Take no notice."""
 
     def load(self) -> Load:
         """Return that it is idle."""

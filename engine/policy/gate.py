@@ -1,0 +1,291 @@
+"""The gate: which programs may keep their caches in an engine, and which calls wait until there is room.
+
+Order decides little once the caches of all programs no longer fit together: each call then finds its program's cache
+evicted, and computes it again. The gate lets in as many programs as fit, and the paper's own means see to it that none
+waits for ever: a quantum, demotion, and promotion by wait over service, here applied to programs (beyond the paper).
+
+Rules:
+* A program is resident (its cache is kept, through its interrupts) or not. A resident's calls pass; those of the others
+  are held, in the order of the policy, and promoted in it like any that waits.
+* The first held program becomes a resident when its footprint fits in 0.90 of the blocks beside what is claimed; if it
+  does not, nobody behind it becomes one. A footprint is what a program's calls and threads have, and what the calls are
+  expected to answer, each block once; of it counts what nobody else claims (`room.py`). It is taken anew when a call
+  arrives or ends. With no resident at all the first fits. So as long as all fit nobody is ever held.
+* A resident leaves at a call boundary only, when it has no call in flight: its calls that come meanwhile are held. It
+  leaves when it is over; when it has been away for T_pool and others wait; when it has been resident for 5 T_pool and
+  the first that waits, who ranks before it, then fits (between T_pool / 0.3 and T_pool / 0.1: to rotate all caches
+  costs 10 to 30% of the engine's time at most); when claims exceed 0.98 of the blocks and it ranks last of those that
+  are at a boundary.
+* A held call may visit: pass though its program is no resident, if its own blocks fit beside all claims. It costs
+  nobody anything now, but what it computes may be evicted and computed again. So computing again anything that a live
+  program had computed is paid from a budget, 3% of the engine's time, and nobody visits while that is overdrawn. That
+  lets small newcomers by, as many as it pays for. Up to 16 calls behind the first are looked at for some that may.
+* Time is an argument, in milliseconds of a clock that does not go back. An event costs O(log held calls), one look
+  through the residents and one through the blocks of the program concerned.
+"""
+
+from bisect import bisect_left, insort
+from math import inf
+from typing import Any, NamedTuple
+
+from autellix.engine.policy.budget import RecomputeBudget
+from autellix.engine.policy.call import QueuedCall
+from autellix.engine.policy.claims import Chain
+from autellix.engine.policy.pool_time import PoolTime
+from autellix.engine.policy.pressure import Pressure, Turnover
+from autellix.engine.policy.program_cache import GatedCall, ProgramCache
+from autellix.engine.policy.residents import SHRINK_ABOVE, Residents
+from autellix.engine.policy.room import Cache, Room
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
+
+LOOKED_AT = 16
+ANSWER_TOKENS = 256
+"""Expected of a call before any has ended."""
+ANSWERS_REMEMBERED = 32
+
+
+class Hold(NamedTuple):
+    """Why a call is held."""
+
+    calls_ahead: int
+    wanted_tokens: int
+    free_tokens: int
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        wanted, free = round(self.wanted_tokens / 1000), round(self.free_tokens / 1000)
+        return f"held: {self.calls_ahead} calls ahead, {wanted}k of {free}k tokens free"
+
+
+class Gate:
+    """The programs of one engine.
+
+    Args:
+        blocks: How many the engine has.
+        block_tokens: Tokens in a block.
+        cache: The engine's prefix cache.
+    """
+
+    QUANTUM_POOLS = 5.0
+    VISIT_SHARE = 0.03
+
+    def __init__(self, blocks: int, block_tokens: int, cache: Cache) -> None:
+        self.time = PoolTime(blocks * block_tokens)
+        self._block_tokens = block_tokens
+        self._room = Room(blocks, cache)
+        self._residents = Residents(self._room, self.time, self.QUANTUM_POOLS)
+        self._budget = RecomputeBudget(self.VISIT_SHARE)
+        self._programs: dict[ProgramId, ProgramCache] = {}
+        self._of_call: dict[CallId, ProgramCache] = {}
+        self._held: list[tuple[Any, GatedCall]] = []
+        """The held calls with their standing, the best first."""
+        self._turnover = Turnover()
+        self._answer_tokens = float(ANSWER_TOKENS)
+        self._look_at_ms = inf
+
+    @property
+    def has_held(self) -> bool:
+        """Tell whether any call is held."""
+        return bool(self._held)
+
+    @property
+    def look_at_ms(self) -> float:
+        """Return when a held call may pass though nothing happens until then; infinite if that is never."""
+        return self._look_at_ms if self._held else inf
+
+    @property
+    def opens_in_ms(self) -> float:
+        """Return how much engine time must pass until held calls may visit again; 0: none."""
+        return self._budget.opens_in_ms if self._held else 0.0
+
+    @property
+    def held_calls(self) -> list[GatedCall]:
+        """Return the held calls, the first first."""
+        return [gated for _, gated in self._held]
+
+    def look_by(self, at_ms: float) -> None:
+        """See to it that the held calls are looked at by then."""
+        self._look_at_ms = min(self._look_at_ms, at_ms)
+
+    def arrive(self, call: QueuedCall, thread_id: ThreadId, prompt: Chain, prompt_tokens: int, now_ms: float) -> bool:
+        """Let a call come to the gate; return whether it passes. If not, `passing` tells when: at once, perhaps.
+
+        Args:
+            call: The call, waiting.
+            thread_id: Its thread.
+            prompt: The full blocks of its prompt.
+            prompt_tokens: Tokens of the prompt.
+            now_ms: When it arrives.
+        """
+        program = self._programs.setdefault(call.program_id, ProgramCache(call.program_id))
+        blocks = -(-(prompt_tokens + round(self._answer_tokens)) // self._block_tokens)
+        gated = GatedCall(call, thread_id, prompt, blocks - len(prompt), self._room.known(prompt), now_ms)
+        program.calls[call.call_id] = gated
+        program.forget_contexts(now_ms - self._residents.away_ms)
+        program.level = call.level
+        self._of_call[call.call_id] = program
+        self._room.note(program, prompt)
+        self._hold(gated)
+        self._room.update(program)
+        if program.is_resident and not self._must_leave(program, gated, now_ms):
+            self._let_pass(program, gated, now_ms)
+            return True
+        self._look_at_ms = now_ms
+        return False
+
+    def passing(self, now_ms: float) -> list[QueuedCall]:
+        """Return the held calls that pass now, in order; each is told once."""
+        if now_ms < self._look_at_ms or not self._held:
+            return []
+        self._residents.retire_absent(now_ms)
+        passing: list[QueuedCall] = []
+        while self._held:
+            gated = self._held[0][1]
+            program = self._of_call[gated.call.call_id]
+            if self._becomes_resident(program, gated.call, now_ms):
+                passing += [self._let_pass(program, each, now_ms) for each in program.held]
+            elif self._may_visit(gated):
+                passing.append(self._let_pass(program, gated, now_ms))
+            else:
+                break
+        for _, gated in self._held[1 : 1 + LOOKED_AT]:
+            if self._may_visit(gated):
+                passing.append(self._let_pass(self._of_call[gated.call.call_id], gated, now_ms))
+        self._look_at_ms = self._residents.next_change_ms(now_ms)
+        return passing
+
+    def reranked(self, call: QueuedCall, now_ms: float) -> None:
+        """Note that a held call has another rank."""
+        gated = self._of_call[call.call_id].calls[call.call_id]
+        self._unhold(gated)
+        self._hold(gated)
+        self._look_at_ms = now_ms
+
+    def left(self, call_id: CallId, context: Chain, answer_tokens: int, now_ms: float) -> None:
+        """Note that a call is over, wherever it was.
+
+        Args:
+            call_id: The call.
+            context: The full blocks that it computed, prompt and answer; they are free already.
+            answer_tokens: Tokens of its answer.
+            now_ms: When.
+        """
+        program = self._of_call.pop(call_id)
+        gated = program.calls.pop(call_id)
+        if gated.standing is not None:
+            self._unhold(gated)
+        if context:
+            program.leave_context(gated.thread_id, context, now_ms)
+            self._room.note(program, context)
+            self._answer_tokens += (answer_tokens - self._answer_tokens) / ANSWERS_REMEMBERED
+        program.level = gated.call.level
+        program.idle_since_ms = now_ms
+        if program.is_leaving and not program.in_flight:
+            self._residents.retire(program)
+        self._room.update(program)
+        if not program.is_resident:
+            self._room.expose(context)
+        self._look_at_ms = now_ms
+        self._forget_if_over(program)
+
+    def over(self, program_id: ProgramId, now_ms: float) -> None:
+        """Note that a program is over; what its last calls still need stays until they have left."""
+        program = self._programs.get(program_id)
+        if program:
+            program.is_over = True
+            self._forget_if_over(program)
+            self._look_at_ms = now_ms
+
+    def step(self, step_ms: float, *, prompt_tokens: int, tokens: int, now_ms: float) -> None:
+        """Note a step, or several alike.
+
+        Args:
+            step_ms: How long it took.
+            prompt_tokens: Tokens of prompts in it.
+            tokens: All tokens in it.
+            now_ms: When it ended.
+        """
+        self.time.step(step_ms, prompt_tokens=prompt_tokens, tokens=tokens)
+        was_open = not self._budget.opens_in_ms
+        self._budget.step(step_ms)
+        if not was_open and not self._budget.opens_in_ms:
+            self._look_at_ms = now_ms
+
+    def is_held(self, call_id: CallId) -> bool:
+        """Tell whether a call has not passed."""
+        return self._of_call[call_id].calls[call_id].standing is not None
+
+    def held_ms(self, call_id: CallId) -> float:
+        """Return how long a call that passed was held."""
+        return self._of_call[call_id].calls[call_id].held_ms
+
+    def why_held(self, call_id: CallId) -> Hold:
+        """Return why a held call has not passed."""
+        program = self._of_call[call_id]
+        ahead = bisect_left(self._held, program.calls[call_id].standing, key=lambda entry: entry[0])
+        wanted, free = self._room.needed_by(program), max(0.0, self._residents.free)
+        return Hold(ahead, wanted * self._block_tokens, int(free) * self._block_tokens)
+
+    def pressure(self, now_ms: float) -> Pressure:
+        """Return how scarce room is."""
+        held = {call.program_id: self._of_call[call.call_id] for call in (gated.call for gated in self.held_calls)}
+        held_tokens = sum(self._room.needed_by(program) for program in held.values()) * self._block_tokens
+        return Pressure(
+            programs_resident=len(self._residents),
+            programs_held=len(held),
+            held_tokens=held_tokens,
+            pool_ms=self.time.known_pool_ms,
+            expected_wait_ms=self._turnover.wait_ms(held_tokens, now_ms),
+        )
+
+    def _hold(self, gated: GatedCall) -> None:
+        gated.standing = self._standing(gated)
+        insort(self._held, (gated.standing, gated), key=lambda entry: entry[0])
+
+    def _standing(self, gated: GatedCall) -> Any:
+        """Return what held calls are ordered by; the smaller comes first, and no two are equal."""
+        return gated.call.rank
+
+    def _unhold(self, gated: GatedCall) -> None:
+        del self._held[bisect_left(self._held, gated.standing, key=lambda entry: entry[0])]
+        gated.standing = None
+
+    def _let_pass(self, program: ProgramCache, gated: GatedCall, now_ms: float) -> QueuedCall:
+        self._budget.spend(self._room.lost(gated) * self._block_tokens * self.time.token_ms)
+        self._unhold(gated)
+        gated.held_ms = now_ms - gated.arrived_at_ms
+        if not program.is_resident:
+            self._room.update(program)
+        return gated.call
+
+    def _may_visit(self, gated: GatedCall) -> bool:
+        if self._budget.opens_in_ms or not self.VISIT_SHARE:
+            return False
+        return self._room.used + self._room.needed_by_call(gated) <= SHRINK_ABOVE * self._room.blocks
+
+    def _becomes_resident(self, program: ProgramCache, call: QueuedCall, now_ms: float) -> bool:
+        """Make the program of the first held call a resident if it fits, beside those whose turn is not over."""
+        needed = self._room.needed_by(program)
+        if self._residents and not self._residents.give_way(needed, call.level, now_ms):
+            return False
+        self._residents.add(program, now_ms)
+        self._turnover.let_in(needed * self._block_tokens, now_ms, memory_ms=self.time.pool_ms)
+        return True
+
+    def _must_leave(self, program: ProgramCache, gated: GatedCall, now_ms: float) -> bool:
+        """Tell whether a resident's new call is held, and let the program leave once it has no call in flight."""
+        if not (program.is_leaving or self._residents.is_last_of_too_many(program)):
+            first = self._held[0][1]
+            needed = self._room.needed_by(self._of_call[first.call.call_id])
+            if first is gated or not self._residents.turn_is_over(program, needed, now_ms):
+                return False
+        program.is_leaving = True
+        if not program.in_flight:
+            self._residents.retire(program)
+        return True
+
+    def _forget_if_over(self, program: ProgramCache) -> None:
+        if program.is_over and not program.calls:
+            del self._programs[program.program_id]
+            self._residents.retire(program)
+            self._room.forget(program)

@@ -1,0 +1,59 @@
+"""T_pool: how long the engine would take to fill its whole KV cache, the measure of everything the gate does with time.
+
+To keep a program's cache is worth at most what it costs to compute it again, and all caches together cost T_pool: the
+tokens that fit times the time to compute one. Rotating programs once in several T_pool costs a known share of the
+engine's time; a program that is away for longer than T_pool holds room that others could have used meanwhile.
+
+Rules:
+* The time of a token is measured, not set: of steps that mostly compute prompts, duration over tokens, smoothed.
+* Until there was such a step T_pool is infinite: nothing is known that would be worth a decision.
+"""
+
+from math import inf
+
+PROMPT_SHARE = 0.5
+"""Tokens of prompts in a step, at least, for it to count: decodes take time, too."""
+TOKENS_MIN = 64
+SMOOTHING = 0.1
+"""Weight of a step that counts."""
+
+
+class PoolTime:
+    """Measures T_pool.
+
+    Args:
+        tokens: Tokens that fit into the KV cache.
+    """
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+        self._token_ms: float | None = None
+
+    @property
+    def token_ms(self) -> float:
+        """Return how long it takes to compute one token of a prompt; 0 while that is unknown."""
+        return self._token_ms or 0.0
+
+    @property
+    def pool_ms(self) -> float:
+        """Return T_pool; infinite while it is unknown."""
+        return inf if self._token_ms is None else self._token_ms * self._tokens
+
+    @property
+    def known_pool_ms(self) -> float:
+        """Return T_pool; 0 while it is unknown."""
+        return self.token_ms * self._tokens
+
+    def step(self, step_ms: float, *, prompt_tokens: int, tokens: int) -> None:
+        """Take in a step.
+
+        Args:
+            step_ms: How long it took.
+            prompt_tokens: Tokens of prompts in it.
+            tokens: All tokens in it.
+        """
+        if prompt_tokens < TOKENS_MIN or prompt_tokens < PROMPT_SHARE * tokens:
+            return
+        token_ms = step_ms / prompt_tokens
+        before = token_ms if self._token_ms is None else self._token_ms
+        self._token_ms = before + SMOOTHING * (token_ms - before)

@@ -1,0 +1,105 @@
+"""What one program has in the KV cache of an engine, and what it wants there."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from autellix.engine.policy.call import Level, QueuedCall
+from autellix.engine.policy.claims import Block, Blocks, Chain
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
+
+THREADS_KEPT = 64
+"""Threads of one program whose contexts are remembered; those that ended a call longest ago go first."""
+
+
+@dataclass(eq=False, slots=True)
+class GatedCall:
+    """One call of a program, held or passed."""
+
+    call: QueuedCall
+    thread_id: ThreadId
+    prompt: Chain
+    """The full blocks of its prompt."""
+    blank: int
+    """Blocks that it will need beside them: not full, or of its answer."""
+    known: int
+    """Of the prompt, the first blocks, that some live program had computed before the call arrived."""
+    arrived_at_ms: float
+    standing: Any = None
+    """Its place among the held calls; None: it passed."""
+    held_ms: float = 0.0
+    is_forced: bool = False
+    """Whether it was held for so long that it goes before all others (`plain_gate.py`)."""
+
+
+@dataclass(eq=False, slots=True)
+class Context:
+    """What the last call of a thread left."""
+
+    chain: Chain
+    ended_at_ms: float
+
+
+@dataclass(eq=False, slots=True)
+class ProgramCache:
+    """One live program."""
+
+    program_id: ProgramId
+    calls: dict[CallId, GatedCall] = field(default_factory=dict)
+    contexts: dict[ThreadId, Context] = field(default_factory=dict)
+    """By thread, the latest last."""
+    had: dict[Block, None] = field(default_factory=dict)
+    """All blocks it ever had or asked for."""
+    claimed: Blocks = field(default_factory=dict)
+    claimed_blank: int = 0
+    is_resident: bool = False
+    is_leaving: bool = False
+    """A resident whose new calls are held; it leaves when those that passed have ended."""
+    is_over: bool = False
+    resident_since_ms: float = 0.0
+    idle_since_ms: float = 0.0
+    """When its last call ended; means nothing while it has calls."""
+    level: Level = (0, 0.0)
+    """Of the call that arrived or ended last."""
+
+    @property
+    def in_flight(self) -> list[GatedCall]:
+        """Return the calls that passed and have not ended."""
+        return [gated for gated in self.calls.values() if gated.standing is None]
+
+    @property
+    def held(self) -> list[GatedCall]:
+        """Return the calls that are held."""
+        return [gated for gated in self.calls.values() if gated.standing is not None]
+
+    @property
+    def claims(self) -> int:
+        """Return how many blocks it claims; others may claim them, too."""
+        return len(self.claimed) + self.claimed_blank
+
+    def leave_context(self, thread_id: ThreadId, chain: Chain, now_ms: float) -> None:
+        """Note what an ended call of a thread left."""
+        self.contexts.pop(thread_id, None)
+        self.contexts[thread_id] = Context(chain, now_ms)
+        if len(self.contexts) > THREADS_KEPT:
+            del self.contexts[next(iter(self.contexts))]
+
+    def forget_contexts(self, before_ms: float) -> None:
+        """Forget what threads left that ended their last call before a time."""
+        while self.contexts and (first := next(iter(self.contexts.items())))[1].ended_at_ms < before_ms:
+            del self.contexts[first[0]]
+
+    def footprint(self) -> tuple[dict[Block, None], int]:
+        """Return the blocks of all its calls and contexts, each once, and the blanks of its calls."""
+        blocks: dict[Block, None] = {}
+        for context in self.contexts.values():
+            blocks.update(dict.fromkeys(context.chain))
+        for gated in self.calls.values():
+            blocks.update(dict.fromkeys(gated.prompt))
+        return blocks, sum(gated.blank for gated in self.calls.values())
+
+    def in_flight_blocks(self) -> tuple[dict[Block, None], int]:
+        """Return the blocks of the calls in flight, each once, and their blanks."""
+        blocks: dict[Block, None] = {}
+        for gated in self.in_flight:
+            blocks.update(dict.fromkeys(gated.prompt))
+        return blocks, sum(gated.blank for gated in self.in_flight)

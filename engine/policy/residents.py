@@ -1,0 +1,107 @@
+"""The programs whose caches are kept in an engine, and when they have to leave; the rules are in `gate.py`."""
+
+from collections.abc import Iterator
+from math import inf
+
+from autellix.engine.policy.call import Level
+from autellix.engine.policy.pool_time import PoolTime
+from autellix.engine.policy.program_cache import ProgramCache
+from autellix.engine.policy.room import Room
+from autellix.schemas.ids import ProgramId
+
+ADMIT_UP_TO = 0.90
+SHRINK_ABOVE = 0.98
+AWAY_POOLS = 1.0
+
+
+class Residents:
+    """The residents of one engine.
+
+    Args:
+        room: The blocks, and who claims them.
+        time: Measures T_pool.
+        quantum_pools: T_pools that a resident may stay though others wait.
+    """
+
+    def __init__(self, room: Room, time: PoolTime, quantum_pools: float) -> None:
+        self._room = room
+        self._time = time
+        self._quantum_pools = quantum_pools
+        self._programs: dict[ProgramId, ProgramCache] = {}
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    @property
+    def free(self) -> float:
+        """Return how many blocks are left for another resident; negative when it is too few already."""
+        return ADMIT_UP_TO * self._room.blocks - self._room.used
+
+    @property
+    def away_ms(self) -> float:
+        """Return how long a program may be away, and a thread's context be claimed that nobody continues."""
+        return AWAY_POOLS * self._time.pool_ms
+
+    def add(self, program: ProgramCache, now_ms: float) -> None:
+        """Make a program a resident."""
+        program.is_resident, program.resident_since_ms = True, now_ms
+        self._programs[program.program_id] = program
+        self._room.update(program)
+
+    def retire(self, program: ProgramCache) -> None:
+        """Let a program be a resident no more, if it is one."""
+        program.is_resident = program.is_leaving = False
+        self._programs.pop(program.program_id, None)
+        self._room.update(program)
+
+    def retire_absent(self, now_ms: float) -> None:
+        """Let those leave that have been away for too long."""
+        for program in list(self._idle()):
+            if program.idle_since_ms + self.away_ms <= now_ms:
+                self.retire(program)
+
+    def next_change_ms(self, now_ms: float) -> float:
+        """Return when one at a call boundary may have to leave; infinite if that is never."""
+        away = min((program.idle_since_ms + self.away_ms for program in self._idle()), default=inf)
+        ends = (self._turn_ends_ms(program) for program in self._idle())
+        return min(away, min((end for end in ends if end > now_ms), default=inf))
+
+    def give_way(self, needed: float, level: Level, now_ms: float) -> bool:
+        """Make room for a held program if residents at a boundary can; those go that rank last.
+
+        Args:
+            needed: The blocks it needs that nobody claims.
+            level: Its own; only residents that do not rank before it go, when their turn is over.
+            now_ms: When.
+        """
+        free, leaving = self.free - needed, []
+        done = [each for each in self._idle() if level <= each.level and self._turn_ends_ms(each) <= now_ms]
+        done.sort(key=lambda program: program.level)
+        while free < 0 and done:
+            leaving.append(done.pop())
+            free += leaving[-1].claims
+        if free < 0:
+            return False
+        for program in leaving:
+            self.retire(program)
+        return True
+
+    def turn_is_over(self, program: ProgramCache, needed: float, now_ms: float) -> bool:
+        """Tell whether a resident has been one for long enough, and who needs so many blocks fits in its place."""
+        return self._turn_ends_ms(program) <= now_ms and needed <= self.free + program.claims
+
+    def is_last_of_too_many(self, program: ProgramCache) -> bool:
+        """Tell whether the residents have outgrown the room and this one ranks last; if another does, that one goes."""
+        if self._room.used <= SHRINK_ABOVE * self._room.blocks or len(self) == 1:
+            return False
+        last = max((program, *self._idle()), key=lambda each: (each.level, each.resident_since_ms))
+        if last is not program:
+            self.retire(last)
+        return last is program
+
+    def _idle(self) -> Iterator[ProgramCache]:
+        """Yield those at a call boundary."""
+        return (program for program in self._programs.values() if not program.calls)
+
+    def _turn_ends_ms(self, program: ProgramCache) -> float:
+        return program.resident_since_ms + self._quantum_pools * self._time.pool_ms

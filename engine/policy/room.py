@@ -1,0 +1,95 @@
+"""The KV blocks of one engine: what programs claim of them, and which may be evicted first.
+
+Rules:
+* A resident claims the blocks of its calls and of what each of its threads left last; any other program those of its
+  calls in flight. A block counts once, whoever claims it.
+* A block that nobody claims is exposed: evicted before all that somebody claims. It stays where it is until then.
+* When a program is over, the blocks that no live program ever had or asked for are evicted at once.
+* Whoever loses a block loses those behind it in the chain, at the same time or before: no block is left behind whose
+  beginning is gone.
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from autellix.engine.policy.claims import Block, Chain, Claims
+from autellix.engine.policy.program_cache import GatedCall, ProgramCache
+
+
+class Cache(Protocol):
+    """The engine's prefix cache."""
+
+    def cached(self, chain: Chain) -> int:
+        """Return how many blocks of a chain are cached, counted up to the first that is not."""
+        ...
+
+    def expose(self, blocks: Collection[Block]) -> None:
+        """Let blocks that no call holds be evicted before all others; of these, the last one first."""
+        ...
+
+    def evict(self, blocks: Collection[Block]) -> None:
+        """Evict blocks, unless a call holds them."""
+        ...
+
+
+class Room:
+    """The blocks of an engine.
+
+    Args:
+        blocks: How many there are.
+        cache: The engine's prefix cache.
+    """
+
+    def __init__(self, blocks: int, cache: Cache) -> None:
+        self.blocks = blocks
+        self._cache = cache
+        self._claims = Claims()
+        self._had = Claims()
+        """By live programs, ever."""
+        self._blank = 0
+
+    @property
+    def used(self) -> int:
+        """Return how many blocks are claimed."""
+        return len(self._claims) + self._blank
+
+    def known(self, prompt: Chain) -> int:
+        """Return how many of a prompt's first blocks some live program has had."""
+        return self._had.of_chain(prompt)
+
+    def lost(self, gated: GatedCall) -> int:
+        """Return how many blocks of a call's prompt would be computed again if it ran now."""
+        return max(0, gated.known - self._cache.cached(gated.prompt))
+
+    def needed_by_call(self, gated: GatedCall) -> int:
+        """Return how many blocks a call needs that nobody claims."""
+        return len(gated.prompt) - self._claims.of_chain(gated.prompt) + gated.blank
+
+    def needed_by(self, program: ProgramCache) -> int:
+        """Return how many blocks a program needs, as a resident, that nobody claims."""
+        blocks, blank = program.footprint()
+        return self._claims.unclaimed(blocks) + blank - program.claimed_blank
+
+    def note(self, program: ProgramCache, chain: Chain) -> None:
+        """Note that a program has, or is going to have, these blocks."""
+        new = [block for block in chain if block not in program.had]
+        program.had.update(dict.fromkeys(new))
+        self._had.add(new)
+
+    def update(self, program: ProgramCache) -> None:
+        """Let a program claim what it may claim now."""
+        blocks, blank = program.footprint() if program.is_resident else program.in_flight_blocks()
+        released = self._claims.change(program.claimed, blocks)
+        self._blank += blank - program.claimed_blank
+        program.claimed, program.claimed_blank = blocks, blank
+        self._cache.expose(released)
+
+    def expose(self, chain: Chain) -> None:
+        """Expose the blocks of a chain that nobody claims."""
+        self._cache.expose(chain[self._claims.of_chain(chain) :])
+
+    def forget(self, program: ProgramCache) -> None:
+        """Take all claims of a program that is over."""
+        self._cache.expose(self._claims.drop(program.claimed))
+        self._blank -= program.claimed_blank
+        self._cache.evict(self._had.drop(program.had))

@@ -1,0 +1,280 @@
+"""The Gittins index: its ranks against theory, and the queue that follows them against the best order there is."""
+
+import random
+from collections.abc import Callable
+from itertools import pairwise
+from math import inf, log
+
+import pytest
+
+from autellix.engine.policy import Policy, policy_named
+from autellix.engine.policy.displacement import displacements
+from autellix.engine.policy.gittins import BEYOND, Gittins, bucket, rank_table
+from autellix.engine.policy.ladder import Ladder
+from autellix.engine.policy.learning import Learnt
+from autellix.engine.policy.queues import CallQueues
+from autellix.schemas.ids import CallId, ProgramId
+from autellix.schemas.messages import Priorities, ProgramFacts, RankTable
+
+A, B, P = CallId("a"), CallId("b"), ProgramId("p")
+LADDER = Ladder.doubling(first_quantum_ms=100.0, queues=12)
+
+
+def quantiles(inverse: Callable[[float], float], count: int = 1000) -> list[float]:
+    """Return a sample that lies evenly in a distribution; `inverse` is that of its distribution function."""
+    return [inverse((number + 0.5) / count) for number in range(count)]
+
+
+def known(table: RankTable, below_ms: float) -> dict[float, float]:
+    """Return the ranks of the buckets that begin below an age, by where they begin."""
+    return {start: rank for start, rank in zip(table.starts_ms, table.ranks_ms, strict=True) if start < below_ms}
+
+
+def test_exponential() -> None:
+    """Without memory the rank is the mean at every age: it does not matter how long a program has run."""
+    ranks = known(rank_table(quantiles(lambda share: -1000 * log(1 - share))), below_ms=2500)
+
+    assert len(ranks) > 30
+    assert [1000] * len(ranks) == pytest.approx([*ranks.values()], rel=0.08)
+
+
+def test_uniform() -> None:
+    """Of services between 900 and 1100 the rank is the mean, less what was had: what is left falls."""
+    ranks = known(rank_table(quantiles(lambda share: 900 + 200 * share)), below_ms=900)
+
+    assert {start: 1000 - start for start in ranks} == pytest.approx(ranks)
+
+
+def test_two_kinds_in_one() -> None:
+    """Of nine programs of 10 ms and one of 1000 the ten have a rank of what it takes to end nine, later the rest."""
+    table = rank_table([10.0] * 9 + [1000.0])
+    ranks = known(table, below_ms=1000)
+
+    assert ranks[0.0] == pytest.approx((90 + 2**3.5) / 9)
+    assert [1000 - start for start in ranks if start > 10] == pytest.approx([r for s, r in ranks.items() if s > 10])
+
+
+def test_beyond_all_evidence() -> None:
+    """Beyond the longest program the rank grows with the age, from that of the oldest known bucket on."""
+    table = rank_table([100.0] * 29 + [5000.0])
+    beyond = [(start, rank) for start, rank in zip(table.starts_ms, table.ranks_ms, strict=True) if start > 5000]
+
+    assert len(beyond) == BEYOND
+    assert all(rank == start for start, rank in beyond)
+    assert inf == bucket(table, 1e12).quantum_ms
+    assert max(table.ranks_ms) == bucket(table, 1e12).lo_ms
+
+
+@pytest.mark.parametrize("services", [[5.0], [1e-3, 1e9], [7.0] * 40, [2.0**k for k in range(-20, 30)]])
+def test_any_sample(services: list[float]) -> None:
+    """Whatever the services, the buckets ascend, their ranks are positive, and there are few of them."""
+    table = rank_table(services)
+
+    assert all(lower < upper for lower, upper in pairwise(table.starts_ms))
+    assert all(0 < rank < inf for rank in table.ranks_ms)
+    assert len(table.starts_ms) == len(table.ranks_ms) <= 58
+
+
+def test_tables_share_a_grid() -> None:
+    """Two tables have the same buckets where both have any."""
+    one, other = (rank_table([10.0, longest]).starts_ms for longest in (700.0, 3000.0))
+
+    assert [start for start in one if start >= other[1]] == [start for start in other if 0 < start <= one[-1]] != []
+
+
+def told(**kinds: list[float]) -> Gittins:
+    """Return a policy that knows these services of each kind; `pooled` is of all."""
+    tables = {kind: rank_table(services) for kind, services in kinds.items()}
+    policy = Gittins()
+    policy.learn(Priorities(pooled=tables.pop("pooled", None), kinds=tables))
+    return policy
+
+
+def entered(policy: Policy, *, kind: str = "", service_ms: float = 0.0, beta: float = 8.0) -> CallQueues:
+    """Return queues with one call of a program of such a kind and age."""
+    queues = CallQueues(policy, LADDER, beta=beta)
+    queues.add(A, P, ProgramFacts(service_ms=service_ms, kind=kind), 0.0)
+    return queues
+
+
+def test_kinds() -> None:
+    """A kind that is known goes by its own ranks, any other by those of all programs."""
+    policy = told(pooled=[500.0] * 30, short=[10.0] * 30)
+
+    assert 10 == entered(policy, kind="short")[A].lo_ms
+    assert 500 == entered(policy, kind="new")[A].lo_ms
+
+
+def test_nothing_known() -> None:
+    """While nothing is known, a call stands where PLAS would put it, and sinks as there."""
+    for service_ms in (0.0, 99.0, 100.0, 5000.0):
+        queues, plas = entered(Gittins(), service_ms=service_ms), entered(policy_named("plas"), service_ms=service_ms)
+        for each in (queues, plas):
+            each.join(A)
+            each.charge(each.next_demotion_ms)
+
+        assert plas[A].level == queues[A].level
+        assert plas[A].earned_ms == queues[A].earned_ms
+
+
+def test_rises_with_age() -> None:
+    """Where what is left falls, a call has a better rank after each bucket, and displaces whom it could not before."""
+    queues = entered(told(pooled=quantiles(lambda share: 900 + 200 * share)))
+    other = queues.add(B, P, ProgramFacts(service_ms=400.0), 0.0)
+    queues.join(A)
+
+    assert other.outranks(queues[A])
+    queues.charge(400.0)
+    assert other.level == queues[A].level
+    assert queues[A].lo_ms == pytest.approx(1000 - 2**8.5)
+    assert not other.outranks(queues[A])
+    assert not queues[A].outranks(other)
+    queues.charge(200.0)
+    assert queues[A].lo_ms == pytest.approx(1000 - 2**9)
+    assert queues[A].outranks(other)
+
+
+def test_quantum_ends_with_the_bucket() -> None:
+    """A call that enters in the middle of a bucket leaves it when its program has the age where the next begins."""
+    queues = entered(told(pooled=quantiles(lambda share: 4000 * share)), service_ms=1100.0)
+    queues.join(A)
+
+    assert queues.next_demotion_ms == pytest.approx(2**10.5 - 1100)
+    queues.charge(500.0)
+    assert queues.next_demotion_ms == pytest.approx(2**11 - 1600)
+
+
+def test_promotion_is_for_a_quantum() -> None:
+    """A promoted call goes before everybody, displaces whom it could before, and is back in its bucket after a turn."""
+    queues = entered(told(pooled=[1000.0] * 30), service_ms=800.0)
+    before = queues[A].earned_ms
+    (promoted,) = queues.promote(8 * 800.0)
+
+    assert (0.0, before) == (promoted.lo_ms, promoted.earned_ms)
+    queues.join(A)
+    queues.charge(LADDER.bounds[0])
+    assert queues[A].lo_ms == queues[A].earned_ms == before
+
+
+def test_a_new_program_does_not_starve_at_once() -> None:
+    """Until a program has had what is expected of it, that stands for what it attained: it starves at beta times it."""
+    queues = entered(told(pooled=[1000.0] * 30))
+
+    assert queues.promote(7999.0) == []
+    assert [queues[A]] == queues.promote(8000.0)
+
+
+def mean_time_ms(policy: Policy, service_ms: Callable[[random.Random], float], *, rho: float = 0.8) -> float:
+    """Return the mean time in a queue with one server and Poisson arrivals, at a mean service of 1000.
+
+    Programs have one call each. What the policy may learn it learns from those that ended; the first fifth is left out.
+    """
+    chance = random.Random("one server")
+    count, at_ms, arrivals = 4000, 0.0, []
+    for _ in range(count):
+        at_ms += chance.expovariate(rho / 1000)
+        arrivals.append((at_ms, service_ms(chance)))
+    return sum(OneServer(policy, arrivals).times_ms()[count // 5 :]) / (count - count // 5)
+
+
+class OneServer:
+    """A server for one call at a time, which gives way as the batch of an engine does, at no cost."""
+
+    def __init__(self, policy: Policy, arrivals: list[tuple[float, float]]) -> None:
+        self._queues = CallQueues(policy, LADDER, beta=1e9)
+        self._learnt = Learnt()
+        self._arrivals = arrivals
+        self._left: dict[CallId, float] = {}
+        self._number: dict[CallId, int] = {}
+        self._served: CallId | None = None
+        self._now_ms = 0.0
+        self._times = [inf] * len(arrivals)
+
+    def times_ms(self) -> list[float]:
+        """Return how long each was in, in order of arrival."""
+        for number, (at_ms, service_ms) in enumerate(self._arrivals):
+            self._serve_until(at_ms)
+            call_id = CallId(f"c{number}")
+            self._queues.add(call_id, ProgramId(call_id), ProgramFacts(), at_ms)
+            self._left[call_id], self._number[call_id] = service_ms, number
+            self._choose()
+        self._serve_until(inf)
+        return self._times
+
+    def _serve_until(self, at_ms: float) -> None:
+        while self._served and self._now_ms < at_ms:
+            passed = min(at_ms - self._now_ms, self._left[self._served], self._queues.next_demotion_ms)
+            self._now_ms += passed
+            self._left[self._served] -= passed
+            self._queues.charge(passed)
+            if self._left[self._served] <= 1e-6:
+                self._end(self._served)
+            self._choose()
+        self._now_ms = max(self._now_ms, at_ms)
+
+    def _end(self, call_id: CallId) -> None:
+        ended = self._queues.remove(call_id, self._now_ms)
+        del self._left[call_id]
+        number = self._number[call_id]
+        self._times[number] = self._now_ms - self._arrivals[number][0]
+        if self._learnt.program_ended("", ended.service_ms):
+            self._queues.learn(self._learnt.priorities())
+        self._served = None
+
+    def _choose(self) -> None:
+        """Let the best run, if nobody does or it displaces who does."""
+        waiting = sorted((self._queues[each] for each in self._left if each != self._served), key=lambda c: c.rank)
+        running = [self._queues[self._served]] if self._served else []
+        for victim in displacements(
+            waiting,
+            running,
+            outranks=lambda newcomer, other: newcomer.outranks(other),
+            fits=lambda _: True,
+            free_slots=1 - len(running),
+            most=1,
+        ):
+            self._queues.leave(victim.call_id)
+            self._queues.preempt(victim.call_id, self._now_ms)
+            self._served = None
+        if self._served is None and waiting:
+            self._served = waiting[0].call_id
+            self._queues.start(self._served, self._now_ms)
+            self._queues.join(self._served)
+
+
+def exponential(chance: random.Random) -> float:
+    """Return a service without memory."""
+    return chance.expovariate(1 / 1000)
+
+
+def two_exponentials(chance: random.Random) -> float:
+    """Return a service that is short nine times of ten, and else 82 times as long: the longer, the longer to go."""
+    return chance.expovariate(1 / 110) if chance.random() < 0.9 else chance.expovariate(1 / 9010)
+
+
+def nearly_equal(chance: random.Random) -> float:
+    """Return a service within a tenth of the mean: the longer, the shorter to go."""
+    return chance.uniform(900, 1100)
+
+
+def test_queue_without_memory() -> None:
+    """Where the past tells nothing, no order is better than another."""
+    fcfs, gittins = (mean_time_ms(policy_named(name), exponential) for name in ("fcfs", "gittins"))
+
+    assert gittins == pytest.approx(fcfs, rel=0.1)
+
+
+def test_queue_where_least_first_is_right() -> None:
+    """Where residual life grows it does as least attained service first, far better than in order of arrival."""
+    fcfs, plas, gittins = (mean_time_ms(policy_named(name), two_exponentials) for name in ("fcfs", "plas", "gittins"))
+
+    assert gittins < 1.1 * plas
+    assert gittins < fcfs / 2
+
+
+def test_queue_where_first_come_first_served_is_right() -> None:
+    """Where residual life falls it does as in order of arrival; least first takes more than twice as long."""
+    fcfs, plas, gittins = (mean_time_ms(policy_named(name), nearly_equal) for name in ("fcfs", "plas", "gittins"))
+
+    assert gittins < 1.05 * fcfs
+    assert plas > 2 * fcfs
