@@ -8,7 +8,7 @@ from pathlib import Path
 SERVICES = ("session-manager", "process-table", "load-balancer", "engine-worker", "metrics", "gateway")
 """Every service, in the order of starting."""
 
-POLICIES = ("fcfs", "mlfq", "plas", "atlas", "gittins")
+POLICIES = ("fcfs", "mlfq", "plas", "atlas", "gittins", "auto")
 """Every scheduling policy that an engine can follow."""
 
 

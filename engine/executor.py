@@ -48,6 +48,8 @@ class Account(NamedTuple):
 
     service_ms: float = 0.0
     wait_ms: float = 0.0
+    held_ms: float = 0.0
+    """The part of the waiting at the gate."""
     preemptions: int = 0
     queues: tuple[int, ...] = ()
     prompt_tokens: int = 0
@@ -62,6 +64,12 @@ class Load(NamedTuple):
     waiting: int = 0
     kv_usage: float = 0.0
     steps: int = 0
+    programs_resident: int = 0
+    """This and what follows is the gate's: see `policy/pressure.py`."""
+    programs_held: int = 0
+    held_tokens: int = 0
+    pool_ms: float = 0.0
+    expected_wait_ms: float = 0.0
 
 
 class EngineInfo(NamedTuple):
@@ -97,7 +105,18 @@ class Resumed(msgspec.Struct, tag=True, frozen=True):
     call_id: CallId
 
 
-Turn = Started | Preempted | Resumed
+class Held(msgspec.Struct, tag=True, frozen=True):
+    """A call that arrived waits until there is room for its program's cache."""
+
+    call_id: CallId
+    calls_ahead: int
+    """Calls that are held and go first."""
+    wanted_tokens: int
+    """Room that its program wants, and that nobody claims."""
+    free_tokens: int
+
+
+Turn = Started | Preempted | Resumed | Held
 OnTurn = Callable[[Turn], None]
 """Told when a call begins or ceases to run, other than by its end."""
 

@@ -65,6 +65,13 @@ class CallStarted(CallEvent, tag="call.started", frozen=True, kw_only=True):
     wait_ms: float
 
 
+class CallHeld(CallEvent, tag="call.held", frozen=True, kw_only=True):
+    """The call waits in its engine until there is room for its program's cache."""
+
+    engine_id: EngineId
+    reason: str
+
+
 class CallPreempted(CallEvent, tag="call.preempted", frozen=True, kw_only=True):
     """A call of a program that has had less took the call's slot; it waits, and keeps its place."""
 
@@ -86,6 +93,8 @@ class CallEnded(CallEvent, frozen=True, kw_only=True):
     """Duration of the engine steps the call was part of."""
     wait_ms: float = 0.0
     """Time it was in the engine but in no step, preempted time included."""
+    held_ms: float = 0.0
+    """The part of that before there was room for its program's cache."""
     critical_path_at_arrival_ms: float = 0.0
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -144,6 +153,18 @@ class EngineLoad(Message, tag="engine.load", frozen=True, kw_only=True):
     kv_usage: float
     steps: int
     """Engine steps since start: the proof of progress."""
+    kv_tokens: int = 0
+    """Tokens that its KV cache holds; 0: it does not say."""
+    programs_resident: int = 0
+    """Programs whose caches it keeps between their calls."""
+    programs_held: int = 0
+    """Programs with a call that waits until there is room for the program's cache."""
+    held_tokens: int = 0
+    """Room that these want beside what is taken."""
+    pool_ms: float = 0.0
+    """Time to compute as many tokens as the KV cache holds, as measured; 0: not known yet."""
+    expected_wait_ms: float = 0.0
+    """How long a program that arrives now is likely to be held."""
     at_ms: float
 
 

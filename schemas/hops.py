@@ -62,3 +62,23 @@ class RoutedCall(Message, tag="routed_call", frozen=True, kw_only=True):
     engine_id: EngineId
     incarnation: Incarnation
     reason: str
+    moved: bool = False
+    """Whether another engine held it and gave it back; it is not given back again."""
+
+
+class ReleaseHeld(Message, tag="release_held", frozen=True, kw_only=True):
+    """Load balancer to one engine worker: give back the calls of a held program; another engine has room."""
+
+    prompt_tokens_max: int
+    """If they have more than that it takes longer to compute them elsewhere than to wait."""
+    models: tuple[str, ...]
+    """What the other engine serves."""
+
+
+class ReleasedCall(Message, tag="released_call", frozen=True, kw_only=True):
+    """Engine worker to load balancer: a call that was held and has not begun, to be routed anew."""
+
+    call: Call
+    program: ProgramFacts
+    engine_id: EngineId
+    """Where it was held."""

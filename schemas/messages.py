@@ -15,6 +15,7 @@ from autellix.schemas.events import (
     CallEvent,
     CallFailed,
     CallFinished,
+    CallHeld,
     CallPreempted,
     CallResumed,
     CallRouted,
@@ -37,6 +38,8 @@ from autellix.schemas.hops import (
     AdmittedCall,
     Call,
     ProgramFacts,
+    ReleasedCall,
+    ReleaseHeld,
     RoutedCall,
     SubmittedCall,
 )
@@ -66,7 +69,8 @@ from autellix.schemas.table import (
 ProgramEvent = ProgramStarted | ProgramEnded | ProgramExpired
 ProgramEnd = ProgramEnded | ProgramExpired
 CallEnd = CallFinished | CallFailed | CallCancelled
-AnyCallEvent = CallSubmitted | CallAdmitted | CallRouted | CallStarted | CallPreempted | CallResumed | CallEnd
+CallTurn = CallHeld | CallStarted | CallPreempted | CallResumed
+AnyCallEvent = CallSubmitted | CallAdmitted | CallRouted | CallTurn | CallEnd
 EngineEvent = EngineUp | EngineLoad | EngineDown
 Event = ProgramEvent | AnyCallEvent | EngineEvent
 Frame = Accepted | Chunk | Finished | Failed
@@ -85,11 +89,13 @@ __all__ = [
     "CallEvent",
     "CallFailed",
     "CallFinished",
+    "CallHeld",
     "CallPreempted",
     "CallResumed",
     "CallRouted",
     "CallStarted",
     "CallSubmitted",
+    "CallTurn",
     "CancelAccepted",
     "CancelCalls",
     "Chunk",
@@ -119,6 +125,8 @@ __all__ = [
     "ProgramRecord",
     "ProgramStarted",
     "RankTable",
+    "ReleaseHeld",
+    "ReleasedCall",
     "RoutedCall",
     "SessionAnswer",
     "SessionEnded",

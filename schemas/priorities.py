@@ -11,7 +11,9 @@ class RankTable(msgspec.Struct, frozen=True, kw_only=True):
     starts_ms: tuple[float, ...]
     """Attained service at which each bucket begins: 0, then ascending."""
     ranks_ms: tuple[float, ...]
-    """The inverse of the Gittins index in each bucket: the smaller goes first."""
+    """By how the Gittins index is in each bucket: the smaller goes first."""
+    grows: bool
+    """Whether a program that has run for long has longer to go than a new one."""
 
 
 class Priorities(Message, tag="priorities", frozen=True, kw_only=True):
@@ -20,3 +22,8 @@ class Priorities(Message, tag="priorities", frozen=True, kw_only=True):
     pooled: RankTable | None = None
     """Of all programs together, for kinds of which too little is known."""
     kinds: dict[str, RankTable] = msgspec.field(default_factory=dict)
+
+    @property
+    def tables(self) -> list[RankTable]:
+        """Return those of the kinds; of all programs together, while no kind is known well enough."""
+        return list(self.kinds.values()) or ([self.pooled] if self.pooled else [])

@@ -32,6 +32,7 @@ KEPT_EVENTS: Final = (PROGRAM_EVENTS, CALL_EVENTS, "autellix.events.engine.up", 
 
 CALL_SUBMITTED: Final = "autellix.internal.calls.submitted"
 CALL_ADMITTED: Final = "autellix.internal.calls.admitted"
+CALL_RELEASED: Final = "autellix.internal.calls.released"
 CALL_CANCEL: Final = "autellix.internal.calls.cancel"
 PRIORITIES: Final = "autellix.internal.priorities"
 
@@ -46,6 +47,11 @@ def event(message: Event) -> str:
 def engine_calls(engine_id: EngineId) -> str:
     """Return the subject on which one engine worker receives its calls."""
     return f"autellix.internal.engines.{token(engine_id)}.calls"
+
+
+def engine_release(engine_id: EngineId) -> str:
+    """Return the subject on which one engine worker is asked to give held calls back."""
+    return f"autellix.internal.engines.{token(engine_id)}.release"
 
 
 def engine_control(engine_id: EngineId) -> str:

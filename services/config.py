@@ -67,6 +67,8 @@ class LoadBalancerSettings(Settings, frozen=True, kw_only=True):
     """`autellix` is paper Algorithm 2, `prefix_tree` Preble's rule (arXiv 2407.00023)."""
     short_prompt_tokens: Count = 2048
     """Prompts up to this length go to the least used engine (paper section 4.3)."""
+    move_held: bool = True
+    """With `autellix`: whether a program that its engine holds may go to another, where nothing waits."""
     prefix_tree_tokens: Count = 400_000
     """What `prefix_tree` takes an engine's KV cache to hold, if the engine came up before the balancer did."""
     engine_silence_s: Positive = 5.0
@@ -81,7 +83,9 @@ class EngineWorkerSettings(Settings, frozen=True, kw_only=True):
     """`smollm2-135m-instruct`, `tiny` (random weights), or anything vLLM loads by that name."""
     backend: Literal["vllm", "simulated"] = "vllm"
     """`vllm`, or `simulated`: answers at once, for load tests of the pipeline."""
-    policy: Literal["fcfs", "mlfq", "plas", "atlas", "gittins"] = "atlas"
+    policy: Literal["fcfs", "mlfq", "plas", "atlas", "gittins", "auto"] = "auto"
+    gate: Literal["off", "fair", "plain"] | None = None
+    """How programs are held while their caches do not fit together; absent: as goes with the policy."""
     queues: Annotated[int, Meta(ge=1, le=64)] = 12
     """Queues of the ladder, to begin with."""
     first_quantum_ms: Annotated[float, Meta(ge=0.001, le=1e9)] = 100.0

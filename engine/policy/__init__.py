@@ -7,6 +7,7 @@ of the starving) is common and lives in `queues.py`; who gives way to whom is in
 from collections.abc import Callable
 
 from autellix.engine.policy.atlas import Atlas
+from autellix.engine.policy.auto import Auto
 from autellix.engine.policy.base import Policy
 from autellix.engine.policy.fcfs import Fcfs
 from autellix.engine.policy.fitting import LadderFitter
@@ -25,6 +26,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "plas": Plas,
     "atlas": Atlas,
     "gittins": Gittins,
+    "auto": Auto,
 }
 GATES: dict[str, type[Gate] | None] = {"off": None, "fair": Gate, "plain": PlainGate}
 
@@ -56,6 +58,11 @@ def call_queues(policy: Policy, *, first_quantum_ms: float, queues: int, beta: f
     return CallQueues(policy, ladder, beta=beta, fitter=fitter)
 
 
+def default_gate(policy: str) -> str:
+    """Return the gate that goes with a policy if nothing is said: `auto` is an order and a gate, the others orders."""
+    return "fair" if policy == "auto" else "off"
+
+
 def gate_named(name: str, *, blocks: int, block_tokens: int, cache: Cache) -> Gate | None:
     """Return the gate of one engine, or None if it has none.
 
@@ -74,4 +81,14 @@ def gate_named(name: str, *, blocks: int, block_tokens: int, cache: Cache) -> Ga
     return gate(blocks, block_tokens, cache) if gate else None
 
 
-__all__ = ["GATES", "POLICIES", "CallQueues", "Gate", "Policy", "call_queues", "gate_named", "policy_named"]
+__all__ = [
+    "GATES",
+    "POLICIES",
+    "CallQueues",
+    "Gate",
+    "Policy",
+    "call_queues",
+    "default_gate",
+    "gate_named",
+    "policy_named",
+]

@@ -26,6 +26,10 @@ class Policy:
         """Return the queue that a call enters when the quantum of its queue is used up."""
         return ladder.queue_below(call.lo_ms)
 
+    def promote(self, call: QueuedCall, ladder: Ladder) -> Queue:  # noqa: ARG002 - a policy may go by the call
+        """Return the queue that a call enters when it has waited too long: that of new programs."""
+        return ladder.queue(0)
+
     def earned_ms(self, call: QueuedCall) -> float:
         """Return where a call that has just changed queues by service would be without its promotions: its bound.
 

@@ -25,13 +25,17 @@ class Claims:
         """Return how many blocks are claimed."""
         return len(self._claims)
 
+    def __contains__(self, block: Block) -> bool:
+        """Tell whether anybody claims a block."""
+        return block in self._claims
+
     def of_chain(self, chain: Chain) -> int:
         """Return how many blocks of a chain are claimed: its first ones."""
         return bisect_left(range(len(chain)), True, key=lambda place: chain[place] not in self._claims)  # noqa: FBT003 - not a flag
 
     def unclaimed(self, blocks: Blocks) -> int:
         """Return how many of these blocks nobody claims."""
-        return len(blocks.keys() - self._claims.keys())
+        return len(blocks) - len(blocks.keys() & self._claims.keys())  # as fast as the smaller of the two is small
 
     def add(self, blocks: Iterable[Block]) -> None:
         """Let one more program claim these blocks."""

@@ -12,10 +12,11 @@ Rules:
   expected to answer, each block once; of it counts what nobody else claims (`room.py`). It is taken anew when a call
   arrives or ends. With no resident at all the first fits. So as long as all fit nobody is ever held.
 * A resident leaves at a call boundary only, when it has no call in flight: its calls that come meanwhile are held. It
-  leaves when it is over; when it has been away for T_pool and others wait; when it has been resident for 5 T_pool and
-  the first that waits, who ranks before it, then fits (between T_pool / 0.3 and T_pool / 0.1: to rotate all caches
-  costs 10 to 30% of the engine's time at most); when claims exceed 0.98 of the blocks and it ranks last of those that
-  are at a boundary.
+  leaves when it is over; when it has been away for T_pool and others wait; when it has been resident for T_pool / 0.3
+  (to rotate all caches so often costs 30% of the engine's time at most), the first that waits ranks before it, and fits
+  when all have left of whom that is so, or all residents are; when claims exceed 0.98 of the blocks and it ranks last
+  of those that are at a boundary. So the first that waits passes after T_pool / 0.3 + T_pool and the longest call, at
+  the latest, if it ranks before all residents.
 * A held call may visit: pass though its program is no resident, if its own blocks fit beside all claims. It costs
   nobody anything now, but what it computes may be evicted and computed again. So computing again anything that a live
   program had computed is paid from a budget, 3% of the engine's time, and nobody visits while that is overdrawn. That
@@ -26,13 +27,13 @@ Rules:
 
 from bisect import bisect_left, insort
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from autellix.engine.policy.budget import RecomputeBudget
 from autellix.engine.policy.call import QueuedCall
 from autellix.engine.policy.claims import Chain
 from autellix.engine.policy.pool_time import PoolTime
-from autellix.engine.policy.pressure import Pressure, Turnover
+from autellix.engine.policy.pressure import Hold, Pressure, Turnover
 from autellix.engine.policy.program_cache import GatedCall, ProgramCache
 from autellix.engine.policy.residents import SHRINK_ABOVE, Residents
 from autellix.engine.policy.room import Cache, Room
@@ -44,19 +45,6 @@ ANSWER_TOKENS = 256
 ANSWERS_REMEMBERED = 32
 
 
-class Hold(NamedTuple):
-    """Why a call is held."""
-
-    calls_ahead: int
-    wanted_tokens: int
-    free_tokens: int
-
-    def __str__(self) -> str:
-        """Say it in words."""
-        wanted, free = round(self.wanted_tokens / 1000), round(self.free_tokens / 1000)
-        return f"held: {self.calls_ahead} calls ahead, {wanted}k of {free}k tokens free"
-
-
 class Gate:
     """The programs of one engine.
 
@@ -66,7 +54,7 @@ class Gate:
         cache: The engine's prefix cache.
     """
 
-    QUANTUM_POOLS = 5.0
+    QUANTUM_POOLS = 10 / 3
     VISIT_SHARE = 0.03
 
     def __init__(self, blocks: int, block_tokens: int, cache: Cache) -> None:
@@ -144,13 +132,14 @@ class Gate:
             program = self._of_call[gated.call.call_id]
             if self._becomes_resident(program, gated.call, now_ms):
                 passing += [self._let_pass(program, each, now_ms) for each in program.held]
-            elif self._may_visit(gated):
+            elif self._may_visit(program, gated):
                 passing.append(self._let_pass(program, gated, now_ms))
             else:
                 break
         for _, gated in self._held[1 : 1 + LOOKED_AT]:
-            if self._may_visit(gated):
-                passing.append(self._let_pass(self._of_call[gated.call.call_id], gated, now_ms))
+            program = self._of_call[gated.call.call_id]
+            if self._may_visit(program, gated):
+                passing.append(self._let_pass(program, gated, now_ms))
         self._look_at_ms = self._residents.next_change_ms(now_ms)
         return passing
 
@@ -226,16 +215,26 @@ class Gate:
         wanted, free = self._room.needed_by(program), max(0.0, self._residents.free)
         return Hold(ahead, wanted * self._block_tokens, int(free) * self._block_tokens)
 
+    @property
+    def resident_programs(self) -> list[ProgramId]:
+        """Return the residents."""
+        return self._residents.ids
+
+    @property
+    def held_programs(self) -> list[ProgramId]:
+        """Return the programs with a held call, each once, the first first."""
+        return list(dict.fromkeys(gated.call.program_id for gated in self.held_calls))
+
     def pressure(self, now_ms: float) -> Pressure:
         """Return how scarce room is."""
-        held = {call.program_id: self._of_call[call.call_id] for call in (gated.call for gated in self.held_calls)}
-        held_tokens = sum(self._room.needed_by(program) for program in held.values()) * self._block_tokens
+        held = self.held_programs
+        held_tokens = sum(self._room.needed_by(self._programs[each]) for each in held) * self._block_tokens
         return Pressure(
             programs_resident=len(self._residents),
             programs_held=len(held),
             held_tokens=held_tokens,
             pool_ms=self.time.known_pool_ms,
-            expected_wait_ms=self._turnover.wait_ms(held_tokens, now_ms),
+            expected_wait_ms=self._turnover.wait_ms(held_tokens, now_ms, memory_ms=self.time.pool_ms),
         )
 
     def _hold(self, gated: GatedCall) -> None:
@@ -258,26 +257,26 @@ class Gate:
             self._room.update(program)
         return gated.call
 
-    def _may_visit(self, gated: GatedCall) -> bool:
-        if self._budget.opens_in_ms or not self.VISIT_SHARE:
+    def _may_visit(self, program: ProgramCache, gated: GatedCall) -> bool:
+        if program.is_leaving or self._budget.opens_in_ms or not self.VISIT_SHARE:
             return False
         return self._room.used + self._room.needed_by_call(gated) <= SHRINK_ABOVE * self._room.blocks
 
     def _becomes_resident(self, program: ProgramCache, call: QueuedCall, now_ms: float) -> bool:
         """Make the program of the first held call a resident if it fits, beside those whose turn is not over."""
-        needed = self._room.needed_by(program)
-        if self._residents and not self._residents.give_way(needed, call.level, now_ms):
+        if program.is_leaving or not self._residents.give_way(program, call.level, now_ms):
             return False
+        tokens = self._room.needed_by(program) * self._block_tokens
         self._residents.add(program, now_ms)
-        self._turnover.let_in(needed * self._block_tokens, now_ms, memory_ms=self.time.pool_ms)
+        self._turnover.let_in(tokens, now_ms, memory_ms=self.time.pool_ms)
         return True
 
     def _must_leave(self, program: ProgramCache, gated: GatedCall, now_ms: float) -> bool:
         """Tell whether a resident's new call is held, and let the program leave once it has no call in flight."""
         if not (program.is_leaving or self._residents.is_last_of_too_many(program)):
-            first = self._held[0][1]
-            needed = self._room.needed_by(self._of_call[first.call.call_id])
-            if first is gated or not self._residents.turn_is_over(program, needed, now_ms):
+            first = self._held[0][1].call
+            newcomer = self._of_call[first.call_id]
+            if newcomer is program or not self._residents.turn_is_over(program, newcomer, first.level, now_ms):
                 return False
         program.is_leaving = True
         if not program.in_flight:

@@ -52,7 +52,7 @@ class PoolTime:
             prompt_tokens: Tokens of prompts in it.
             tokens: All tokens in it.
         """
-        if prompt_tokens < TOKENS_MIN or prompt_tokens < PROMPT_SHARE * tokens:
+        if step_ms <= 0 or prompt_tokens < max(TOKENS_MIN, PROMPT_SHARE * tokens):
             return
         token_ms = step_ms / prompt_tokens
         before = token_ms if self._token_ms is None else self._token_ms

@@ -1,7 +1,20 @@
-"""How scarce room in the KV cache is, for the balancer, for operators, and for `Retry-After`."""
+"""What a gate tells of itself: why a call is held, and how scarce room is, for the balancer and for operators."""
 
 from math import exp, inf
 from typing import NamedTuple
+
+
+class Hold(NamedTuple):
+    """Why a call is held."""
+
+    calls_ahead: int
+    wanted_tokens: int
+    free_tokens: int
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        wanted, free = round(self.wanted_tokens / 1000), round(self.free_tokens / 1000)
+        return f"held: {self.calls_ahead} calls ahead, {wanted}k of {free}k tokens free"
 
 
 class Pressure(NamedTuple):
@@ -19,12 +32,11 @@ class Pressure(NamedTuple):
 
 
 class Turnover:
-    """How fast programs are let in: tokens per millisecond, smoothed over T_pool or so."""
+    """How fast programs are let in. What happened longer ago than a given time hardly counts."""
 
     def __init__(self) -> None:
-        self._rate = 0.0
+        self._tokens = 0.0
         self._since_ms = 0.0
-        self._memory_ms = inf
 
     def let_in(self, tokens: int, now_ms: float, *, memory_ms: float) -> None:
         """Note that a program was let in.
@@ -32,23 +44,19 @@ class Turnover:
         Args:
             tokens: The room it took.
             now_ms: When.
-            memory_ms: What happened longer ago hardly counts.
+            memory_ms: The time to look back on; infinite while that is unknown.
         """
-        self._rate = self._decayed(now_ms)
-        self._memory_ms = memory_ms
-        if memory_ms < inf:
-            self._rate += tokens / memory_ms
+        self._tokens = self._recent(now_ms, memory_ms) + tokens
         self._since_ms = now_ms
 
-    def wait_ms(self, tokens: int, now_ms: float) -> float:
-        """Return how long it takes to let in programs that want so many tokens; 0 when there are none.
+    def wait_ms(self, tokens: int, now_ms: float, *, memory_ms: float) -> float:
+        """Return how long it takes to let in programs that want so many tokens, at most 100 times `memory_ms`.
 
-        While nothing is known, or nobody was let in for long, it is the time that is looked back on.
+        It is 0 when they want none, and while the time to look back on is unknown.
         """
-        if not tokens or self._memory_ms == inf:
+        if not tokens or memory_ms == inf:
             return 0.0
-        rate = max(self._decayed(now_ms), tokens / (100 * self._memory_ms))
-        return tokens / rate
+        return memory_ms * tokens / max(self._recent(now_ms, memory_ms), tokens / 100)
 
-    def _decayed(self, now_ms: float) -> float:
-        return self._rate * exp((self._since_ms - now_ms) / self._memory_ms) if self._memory_ms < inf else self._rate
+    def _recent(self, now_ms: float, memory_ms: float) -> float:
+        return self._tokens * exp((self._since_ms - now_ms) / memory_ms)

@@ -166,7 +166,7 @@ class CallQueues:
             self._stop_waiting(call, now_ms)
             call.waiting_since_ms = now_ms
             call.window_service_ms = call.window_wait_ms = 0.0
-            self._enter(call, self.ladder.queue(0))
+            self._enter(call, self._policy.promote(call, self.ladder))
             self._expire(call)
             promoted.append(call)
         return promoted

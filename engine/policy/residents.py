@@ -33,6 +33,11 @@ class Residents:
         return len(self._programs)
 
     @property
+    def ids(self) -> list[ProgramId]:
+        """Return who they are."""
+        return list(self._programs)
+
+    @property
     def free(self) -> float:
         """Return how many blocks are left for another resident; negative when it is too few already."""
         return ADMIT_UP_TO * self._room.blocks - self._room.used
@@ -66,29 +71,39 @@ class Residents:
         ends = (self._turn_ends_ms(program) for program in self._idle())
         return min(away, min((end for end in ends if end > now_ms), default=inf))
 
-    def give_way(self, needed: float, level: Level, now_ms: float) -> bool:
-        """Make room for a held program if residents at a boundary can; those go that rank last.
+    def give_way(self, newcomer: ProgramCache, level: Level, now_ms: float) -> bool:
+        """Tell whether a held program fits, after those at a boundary have left whose turn is over, if that helps.
 
         Args:
-            needed: The blocks it needs that nobody claims.
-            level: Its own; only residents that do not rank before it go, when their turn is over.
+            newcomer: The program.
+            level: That of its call; who ranks before it stays. Of the others those leave that rank last.
             now_ms: When.
         """
-        free, leaving = self.free - needed, []
-        done = [each for each in self._idle() if level <= each.level and self._turn_ends_ms(each) <= now_ms]
-        done.sort(key=lambda program: program.level)
-        while free < 0 and done:
+        missing, leaving = self._room.needed_by(newcomer) - self.free, []
+        done = sorted((each for each in self._over(level, now_ms) if not each.calls), key=lambda each: each.level)
+        while missing > 0 and done:
             leaving.append(done.pop())
-            free += leaving[-1].claims
-        if free < 0:
-            return False
+            missing -= leaving[-1].claims
+        if missing > 0:
+            return not self._programs
         for program in leaving:
             self.retire(program)
-        return True
+        return not leaving or self._fits(newcomer)
 
-    def turn_is_over(self, program: ProgramCache, needed: float, now_ms: float) -> bool:
-        """Tell whether a resident has been one for long enough, and who needs so many blocks fits in its place."""
-        return self._turn_ends_ms(program) <= now_ms and needed <= self.free + program.claims
+    def turn_is_over(self, program: ProgramCache, newcomer: ProgramCache, level: Level, now_ms: float) -> bool:
+        """Tell whether a resident has to leave for a held program: one of a turn that is over, if it helps that they go.
+
+        Args:
+            program: The resident.
+            newcomer: The first that waits.
+            level: That of its call; who ranks before it stays.
+            now_ms: When.
+        """
+        over = self._over(level, now_ms)
+        if program not in over:
+            return False
+        left = self.free + sum(each.claims for each in over)
+        return len(over) == len(self) or self._room.needed_by(newcomer) <= left
 
     def is_last_of_too_many(self, program: ProgramCache) -> bool:
         """Tell whether the residents have outgrown the room and this one ranks last; if another does, that one goes."""
@@ -102,6 +117,14 @@ class Residents:
     def _idle(self) -> Iterator[ProgramCache]:
         """Yield those at a call boundary."""
         return (program for program in self._programs.values() if not program.calls)
+
+    def _over(self, level: Level, now_ms: float) -> list[ProgramCache]:
+        """Return those that have been residents for long enough, and do not rank before who waits."""
+        return [each for each in self._programs.values() if level <= each.level and self._turn_ends_ms(each) <= now_ms]
+
+    def _fits(self, newcomer: ProgramCache) -> bool:
+        """Tell whether a program fits, also with the blocks that it shared with who left."""
+        return not self._programs or self._room.needed_by(newcomer) <= self.free
 
     def _turn_ends_ms(self, program: ProgramCache) -> float:
         return program.resident_since_ms + self._quantum_pools * self._time.pool_ms

@@ -84,9 +84,9 @@ class Room:
         program.claimed, program.claimed_blank = blocks, blank
         self._cache.expose(released)
 
-    def expose(self, chain: Chain) -> None:
-        """Expose the blocks of a chain that nobody claims."""
-        self._cache.expose(chain[self._claims.of_chain(chain) :])
+    def expose(self, blocks: Collection[Block]) -> None:
+        """Expose those of some blocks that nobody claims."""
+        self._cache.expose([block for block in blocks if block not in self._claims])
 
     def forget(self, program: ProgramCache) -> None:
         """Take all claims of a program that is over."""

@@ -15,17 +15,17 @@ Rules:
 
 from collections.abc import Iterable
 
-from autellix.engine.executor import Preempted, Resumed, Started
-from autellix.engine.policy import gate_named
+from autellix.engine.executor import Preempted
 from autellix.engine.policy.displacement import displacements
 from autellix.engine.policy.queues import CallQueues
 from autellix.engine.simulation.calls import Counters
 from autellix.engine.simulation.decoding import Decodes
+from autellix.engine.simulation.entrance import Entrance
 from autellix.engine.simulation.live import LiveCall, Ranked
 from autellix.engine.simulation.memory import KvMemory
 from autellix.engine.simulation.step import Step
 from autellix.engine.simulation.timing import EngineOptions
-from autellix.schemas.ids import CallId, ProgramId
+from autellix.schemas.ids import CallId
 
 
 class Batch:
@@ -46,9 +46,7 @@ class Batch:
         self._queues = queues
         self._options = options
         self._counters = counters
-        self.gate = gate_named(
-            options.gate, blocks=self.memory.blocks, block_tokens=options.limits.block_size, cache=self.memory
-        )
+        self.entrance = Entrance(options, self.memory)
         self._prefilling: list[LiveCall] = []
         self._step = Step(0.0)
         self._blocked = False
@@ -73,41 +71,22 @@ class Batch:
         """
         self.memory.check(live)
         self.calls[live.call.call_id] = live
-        call, full_blocks = live.call, live.call.prompt_tokens // self._options.limits.block_size
-        if self.gate and not self.gate.arrive(
-            live.queued, call.thread_id, call.keys[:full_blocks], call.prompt_tokens, now_ms
-        ):
-            self._open_gate(now_ms)
-        else:
-            self.waiting.add(live)
+        self._let_wait([live.call.call_id] if self.entrance.arrive(live, now_ms) else self.entrance.passing(now_ms))
+
+    def _let_wait(self, passing: Iterable[CallId]) -> None:
+        for call_id in passing:
+            self.waiting.add(self.calls[call_id])
             self._note_change()
-
-    def program_over(self, program_id: ProgramId, now_ms: float) -> None:
-        """Let go of what a program left in the cache."""
-        if self.gate:
-            self.gate.over(program_id, now_ms)
-
-    def _open_gate(self, now_ms: float) -> None:
-        """Let those calls wait in the engine that pass the gate."""
-        if self.gate:
-            for queued in self.gate.passing(now_ms):
-                self.waiting.add(self.calls[queued.call_id])
-                self._note_change()
-
-    def _is_held(self, live: LiveCall) -> bool:
-        return self.gate is not None and self.gate.is_held(live.call.call_id)
 
     def remove(self, live: LiveCall, now_ms: float) -> None:
         """Take a call out, from wherever it is, with what it has."""
         del self.calls[live.call.call_id]
         if live.is_running:
             self._stop(live)
-        elif not self._is_held(live):
+        elif not self.entrance.is_held(live):
             self.waiting.remove(live)
-        context = live.call.keys[: live.computed // self._options.limits.block_size]
         self.memory.release(live)
-        if self.gate:
-            self.gate.left(live.call.call_id, context, live.generated, now_ms)
+        self.entrance.left(live, now_ms)
         self._note_change()
 
     def rerank(self, live: LiveCall, now_ms: float) -> None:
@@ -115,8 +94,8 @@ class Batch:
         if live.is_running:
             self.running.rerank(live)
             self._changed = True
-        elif self.gate and self._is_held(live):
-            self.gate.reranked(live.queued, now_ms)
+        elif self.entrance.is_held(live):
+            self.entrance.reranked(live, now_ms)
         else:
             self.waiting.rerank(live)
             self._note_change()
@@ -129,7 +108,7 @@ class Batch:
             policy: Whether the policy has a say in it.
         """
         self._step = Step(now_ms)
-        self._open_gate(now_ms)
+        self._let_wait(self.entrance.passing(now_ms))
         if policy:
             self._apply_policy()
         if self._options.chunked_prefill:
@@ -247,7 +226,7 @@ class Batch:
         self._step.swap_ms += self.memory.let_in(live)
         self._queues.start(live.call.call_id, self._step.began_ms)
         self.running.add(live)
-        self._announce(live)
+        self._step.begin(live, self._counters)
         if goes_on:
             self.memory.extend(live, live.tokens)
             self.decodes.add(live)
@@ -255,16 +234,6 @@ class Batch:
         else:
             self._prefilling.append(live)
             self._compute(live, tokens)
-
-    def _announce(self, live: LiveCall) -> None:
-        """Tell that a call runs, for the first time or again."""
-        if live.cached_tokens is not None:
-            self._step.turns.append(Resumed(live.call.call_id))
-            return
-        live.cached_tokens = live.computed
-        self._counters.prompt_tokens += live.call.prompt_tokens
-        self._counters.cached_tokens += live.cached_tokens
-        self._step.turns.append(Started(live.call.call_id, live.queued.wait_ms))
 
     def _compute(self, live: LiveCall, tokens: int) -> None:
         """Put tokens of a prefill into the step; the blocks for them must be free."""

@@ -1,11 +1,12 @@
 """The KV blocks of an engine with vLLM's prefix cache, told apart by what is in them.
 
-Rules, all of them vLLM's (`BlockPool`, `KVCacheManager`):
+Rules, all but the last vLLM's (`BlockPool`, `KVCacheManager`):
 * A full block is found by its content until it is evicted, in use or not. Several copies of one content may exist; the
   oldest is found.
 * A block in use is never evicted; several calls may hold one.
 * New blocks are blank ones as long as there are any, then those that were free the longest. Of a call's blocks that
   became free together, the last goes first: so wherever a block is cached, the ones before it are too.
+* Cached blocks that the gate exposes (`engine/policy/room.py`) go before the others, until a call takes them up again.
 """
 
 from bisect import bisect_left
@@ -114,11 +115,8 @@ class BlockPool:
                 released.append(copy)
         self._blank += holding.blank
         self._evictable += len(released)
-        self._entries += len(released)
-        self._releases[self._release] = released
         holding.copies, holding.blank = [], 0
-        if self._entries > ENTRIES_PER_BLOCK * self.blocks:
-            self._drop_void()
+        self._enter(self._releases, released)
 
     def _evict(self, blocks: int) -> None:
         self._evictable -= blocks
@@ -135,18 +133,24 @@ class BlockPool:
                 del order[release]
 
     def expose(self, keys: Collection[int]) -> None:
-        """Let blocks that nobody holds be evicted before all others; of these, the last first."""
+        """Let blocks that nobody holds be evicted before all others; of these, the last first.
+
+        Args:
+            keys: With each all that are cached behind it, unless somebody holds them.
+        """
         self._release += 1
         exposed = []
         for copy in self._free_copies(keys):
             self._freed[copy] = self._release
             exposed.append(copy)
-        if exposed:
-            self._exposed[self._release] = exposed
-            self._entries += len(exposed)
+        self._enter(self._exposed, exposed)
 
     def evict(self, keys: Collection[int]) -> None:
-        """Evict blocks, unless somebody holds them."""
+        """Evict blocks, unless somebody holds them.
+
+        Args:
+            keys: With each all that are cached behind it, unless somebody holds them.
+        """
         for copy in list(self._free_copies(keys)):
             self._forget(copy)
             self._evictable -= 1
@@ -172,6 +176,14 @@ class BlockPool:
             younger.remove(copy)
         if not younger:
             del self._younger[key]
+
+    def _enter(self, order: OrderedDict[int, list[int]], copies: list[int]) -> None:
+        """Enter copies in an order as those of the latest release."""
+        if copies:
+            order[self._release] = copies
+            self._entries += len(copies)
+        if self._entries > ENTRIES_PER_BLOCK * self.blocks:
+            self._drop_void()
 
     def _drop_entries(self, copies: list[int]) -> None:
         """Drop the entries of copies that are held again, if they were released together: the usual case."""

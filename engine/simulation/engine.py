@@ -9,7 +9,7 @@ Rules:
 
 from math import inf
 
-from autellix.engine.executor import Account, Load, Notice
+from autellix.engine.executor import Account, Held, Load, Notice
 from autellix.engine.policy.queues import CallQueues
 from autellix.engine.simulation.batch import Batch
 from autellix.engine.simulation.calls import Counters, Ended, Happening, SimulatedCall
@@ -17,7 +17,7 @@ from autellix.engine.simulation.live import LiveCall
 from autellix.engine.simulation.step import Step
 from autellix.engine.simulation.stretch import Stretch
 from autellix.engine.simulation.timing import EngineOptions, StepTiming, grid_after, on_grid
-from autellix.schemas.ids import CallId
+from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import Priorities
 
 
@@ -54,11 +54,14 @@ class SimulatedEngine:
         """
         self._interrupt(now_ms)
         queued = self._queues.add(call.call_id, call.program_id, call.facts, now_ms)
+        live = LiveCall(call, queued, queued.rank)
         try:
-            self._batch.add(LiveCall(call, queued, queued.rank), now_ms)
+            self._batch.add(live, now_ms)
         except ValueError:
             self._queues.remove(call.call_id, now_ms)
             raise
+        if hold := self._batch.entrance.why_held(live):
+            self._happened.append(Happening(now_ms, Held(call.call_id, *hold)))
 
     def abort(self, call_id: CallId, now_ms: float) -> None:
         """Let a call end with the step under way; one that is not in is ignored."""
@@ -81,16 +84,27 @@ class SimulatedEngine:
             self._queues.learn(notice)
         else:
             self._interrupt(now_ms)
-            self._batch.program_over(notice.program_id, now_ms)
+            self._batch.entrance.over(notice.program_id, now_ms)
 
-    def load(self) -> Load:
-        """Return how busy it is, as of the last `advance`."""
+    @property
+    def resident_programs(self) -> list[ProgramId]:
+        """Return the programs whose caches are kept; none without a gate."""
+        return self._batch.entrance.resident_programs
+
+    @property
+    def held_programs(self) -> list[ProgramId]:
+        """Return the programs with a call at the gate."""
+        return self._batch.entrance.held_programs
+
+    def load(self, now_ms: float) -> Load:
+        """Return how busy it is; what its steps did, as of the last `advance`."""
         batch = self._batch
         return Load(
             running=len(batch.running),
             waiting=len(batch.waiting),
             kv_usage=batch.memory.usage,
             steps=self.counters.steps,
+            **batch.entrance.pressure(now_ms)._asdict(),
         )
 
     def _interrupt(self, now_ms: float) -> None:
@@ -131,22 +145,23 @@ class SimulatedEngine:
         if step.decodes:
             self._batch.pass_rounds(steps - stretch.done, goes_on=steps < stretch.steps)
         stretch.done = steps
-        if self._batch.gate:
-            prompt_tokens = sum(tokens for _, tokens in step.chunks)
-            tokens = prompt_tokens + (self._batch.decodes.count if step.decodes else 0)
-            self._batch.gate.step(passed_ms, prompt_tokens=prompt_tokens, tokens=tokens, now_ms=stretch.end_ms(steps))
-        again = step.recomputed_share(self._batch.decodes.count if step.decodes else 0)
+        prompt_tokens = sum(tokens for _, tokens in step.chunks)
+        decodes = self._batch.decodes.count if step.decodes else 0
+        self._batch.entrance.step(passed_ms, prompt_tokens=prompt_tokens, decodes=decodes, now_ms=stretch.end_ms(steps))
+        again = step.recomputed_share(decodes)
         for queued in self._queues.charge(passed_ms, recomputed_ms=on_grid(again * passed_ms)):
             self._batch.rerank(self._batch.calls[queued.call_id], stretch.end_ms(steps))
 
     def _end(self, live: LiveCall, now_ms: float) -> None:
         """Let a call leave and tell it."""
+        held_ms = self._batch.entrance.held_ms(live)
         self._batch.remove(live, now_ms)
         queued = self._queues.remove(live.call.call_id, now_ms)
         self.counters.output_tokens += live.generated
         account = Account(
             service_ms=queued.service_ms,
             wait_ms=queued.wait_ms,
+            held_ms=held_ms,
             preemptions=queued.preemptions,
             queues=tuple(queued.queues),
             prompt_tokens=live.call.prompt_tokens,
@@ -161,11 +176,7 @@ class SimulatedEngine:
         step = self._batch.begin_step(now_ms, policy=steps_before % self._options.policy_interval_steps == 0)
         self._happened += [Happening(now_ms, turn) for turn in step.turns]
         if not (step.chunks or self._batch.running):
-            self.next_ms = (
-                grid_after(self._batch.gate.look_at_ms)
-                if self._batch.gate and self._batch.gate.look_at_ms < inf
-                else inf
-            )
+            self.next_ms = grid_after(self._batch.entrance.look_at_ms)
             return
         decoding = self._batch.decodes if step.decodes else None
         step_ms = self._timing.step_ms(
@@ -187,14 +198,13 @@ class SimulatedEngine:
         steps = min(
             batch.decodes.rounds_to_end(), stretch.steps_until(stretch.start_ms + self._queues.next_demotion_ms)
         )
-        if batch.waiting or (batch.gate and batch.gate.has_held):
+        if batch.waiting or batch.entrance.has_held:
             interval = self._options.policy_interval_steps
             due = stretch.steps_until(self._queues.next_promotion_ms)
             if batch.may_displace:
                 due = min(due, stretch.steps_until(stretch.start_ms + self._queues.budget.opens_in_ms))
             steps = min(steps, due + -(steps_before + due) % interval if due < inf else inf)
-        if batch.gate and batch.gate.has_held:
-            opens_ms = stretch.start_ms + batch.gate.opens_in_ms
-            look_at_ms = min(batch.gate.look_at_ms, opens_ms if opens_ms > stretch.start_ms else inf)
+        if batch.entrance.has_held:
+            look_at_ms = min(batch.entrance.look_at_ms, stretch.start_ms + batch.entrance.opens_in_ms)
             steps = min(steps, stretch.steps_until(look_at_ms))
         return batch.decodes.rounds_within(batch.memory.free_blocks, int(steps))

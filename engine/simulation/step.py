@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from autellix.engine.executor import Turn
+from autellix.engine.executor import Resumed, Started, Turn
+from autellix.engine.simulation.calls import Counters
 from autellix.engine.simulation.live import LiveCall
 
 
@@ -29,6 +30,16 @@ class Step:
         """
         again = sum(tokens for live, tokens in self.chunks if live.queued.preemptions)
         return again / (sum(tokens for _, tokens in self.chunks) + decoding_calls) if again else 0.0
+
+    def begin(self, live: LiveCall, counters: Counters) -> None:
+        """Tell that a call runs from this step on, for the first time or again."""
+        if live.cached_tokens is not None:
+            self.turns.append(Resumed(live.call.call_id))
+            return
+        live.cached_tokens = live.computed
+        counters.prompt_tokens += live.call.prompt_tokens
+        counters.cached_tokens += live.cached_tokens
+        self.turns.append(Started(live.call.call_id, live.queued.wait_ms))
 
     @property
     def repeats(self) -> bool:

@@ -24,8 +24,8 @@ def on_grid(ms: float) -> float:
 
 
 def grid_after(ms: float) -> float:
-    """Return the first time on the grid that is not before `ms`."""
-    return math.ceil(ms * GRID) / GRID
+    """Return the first time on the grid that is not before `ms`; never stays never."""
+    return math.ceil(ms * GRID) / GRID if ms < math.inf else ms
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ from vllm.v1.request import Request
 from autellix.engine.executor import Preempted, Resumed, Started
 from autellix.engine.policy.call import QueuedCall, Rank
 from autellix.engine.policy.queues import CallQueues
-from autellix.engine.vllm_adapter.options import from_xargs
+from autellix.engine.vllm_adapter.options import CallFacts, from_xargs
 from autellix.engine.vllm_adapter.reports import Ended, ReportSender
 from autellix.schemas.ids import CallId
 
@@ -23,6 +23,7 @@ class EngineCallState:
     """One call's requests and what was counted of those that ended."""
 
     queued: QueuedCall
+    facts: CallFacts
     live: dict[str, Request] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     in_step: set[str] = field(default_factory=set)
@@ -33,6 +34,7 @@ class EngineCallState:
     cached: dict[str, int] = field(default_factory=dict)
     """Those of them that the first request of each prompt found in the prefix cache."""
     output_tokens: int = 0
+    held_ms: float = 0.0
 
     def count(self, request: Request) -> None:
         """Add the tokens of a request that ends."""
@@ -79,9 +81,13 @@ class EngineCalls:
         state = self._of_call.get(facts.call_id)
         if state is None:
             queued = self._queues.add(facts.call_id, facts.program_id, facts.program, now_ms, priority=request.priority)
-            state = self._of_call[facts.call_id] = EngineCallState(queued)
+            state = self._of_call[facts.call_id] = EngineCallState(queued, facts)
         state.live[request.request_id] = request
         self._of_request[request.request_id] = state
+
+    def of(self, request: Request) -> EngineCallState:
+        """Return the call of a request that is in."""
+        return self._of_request[request.request_id]
 
     def rank_of(self, request: Request) -> Rank:
         """Return the rank of the request's call."""
@@ -151,7 +157,7 @@ class EngineCalls:
 
     def promoted(self, now_ms: float) -> list[Request]:
         """Return the requests whose rank a promotion changed."""
-        return self._requests_of(self._queues.promote(now_ms))
+        return self.requests_of(self._queues.promote(now_ms))
 
     def charge(self, change: StepChange, step_ms: float, recomputed_share: float = 0.0) -> list[Request]:
         """Charge one step to every call that was in it; return the requests whose rank that changed.
@@ -164,7 +170,7 @@ class EngineCalls:
         for call_id in change.joined:
             if call_id in self._of_call:
                 self._queues.join(call_id)
-        return self._requests_of(self._queues.charge(step_ms, recomputed_ms=recomputed_share * step_ms))
+        return self.requests_of(self._queues.charge(step_ms, recomputed_ms=recomputed_share * step_ms))
 
     def ended(self, request: Request, now_ms: float) -> None:
         """Note that a request left; with its last one the call leaves and is reported."""
@@ -180,7 +186,8 @@ class EngineCalls:
         elif not state.running:
             self._queues.wait(state.queued.call_id, now_ms)
 
-    def _requests_of(self, calls: list[QueuedCall]) -> list[Request]:
+    def requests_of(self, calls: list[QueuedCall]) -> list[Request]:
+        """Return the requests of calls, those of one call together."""
         return [request for queued in calls for request in self._of_call[queued.call_id].live.values()]
 
     def _report(self, state: EngineCallState, now_ms: float) -> None:
@@ -192,6 +199,7 @@ class EngineCalls:
                 call_id=call_id,
                 service_ms=queued.service_ms,
                 wait_ms=queued.wait_ms,
+                held_ms=state.held_ms,
                 preemptions=queued.preemptions,
                 queues=tuple(queued.queues),
                 prompt_tokens=sum(state.prompts.values()),

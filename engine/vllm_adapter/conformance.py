@@ -23,10 +23,12 @@ PARAMETERS = {
     "_request_blocks_can_be_freed": ["request"],
     "get_request_counts": [],
     "get_kv_cache_usage": [],
+    "reset_prefix_cache": ["reset_running_requests", "reset_connector"],
 }
 """The methods that are overridden or called, with their parameters."""
 
 FIELDS = [
+    "connector",
     "running",
     "requests",
     "waiting",
@@ -41,6 +43,15 @@ FIELDS = [
     "kv_cache_manager.block_pool.get_num_free_blocks",
     "kv_cache_manager.get_computed_blocks",
     "kv_cache_manager.watermark_blocks",
+    "kv_cache_manager.enable_caching",
+    "kv_cache_manager.coordinator.single_type_managers",
+    "kv_cache_manager.block_pool.num_gpu_blocks",
+    "kv_cache_manager.block_pool.get_cached_block",
+    "kv_cache_manager.block_pool.evict_blocks",
+    "kv_cache_manager.block_pool.cached_block_hash_to_block._cache",
+    "kv_cache_manager.block_pool.free_block_queue.fake_free_list_head.next_free_block",
+    "kv_cache_manager.block_pool.free_block_queue.fake_free_list_tail.prev_free_block",
+    "kv_cache_manager.block_pool.free_block_queue.num_free_blocks",
 ]
 """What is read of a scheduler, or replaced in it."""
 

@@ -17,6 +17,7 @@ from autellix.engine.executor import (
     EngineCall,
     EngineGoneError,
     EngineInfo,
+    Held,
     Load,
     Notice,
     OnTurn,
@@ -109,14 +110,14 @@ class VllmExecutor:
 
     def _take(self, report: Report) -> None:
         match report:
-            case Started() | Preempted() | Resumed():
+            case Held() | Started() | Preempted() | Resumed():
                 self.on_turn(report)
             case Ended():
                 future = self._accounts.get(report.call_id)
                 if future and not future.done():
                     future.set_result(_account(report))
             case Busy():
-                self._busy = Load(report.running, report.waiting, report.kv_usage, report.steps)
+                self._busy = report.load
 
 
 def _nobody_listens(_turn: Turn) -> None:
@@ -127,6 +128,7 @@ def _account(report: Ended) -> Account:
     return Account(
         service_ms=report.service_ms,
         wait_ms=report.wait_ms,
+        held_ms=report.held_ms,
         preemptions=report.preemptions,
         queues=report.queues,
         prompt_tokens=report.prompt_tokens,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from autellix.engine.executor import EngineCall
-from autellix.schemas.ids import CallId, ProgramId
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
 
 CONFIG_KEY = "autellix"
@@ -17,6 +17,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The scheduler's settings."""
 
     policy: str
+    gate: str = "off"
     first_quantum_ms: float = 100.0
     queues: int = 12
     fit_ladder: bool = True
@@ -33,7 +34,10 @@ class CallFacts(NamedTuple):
 
     call_id: CallId
     program_id: ProgramId
+    thread_id: ThreadId
     program: ProgramFacts
+    came_past_the_worker: bool
+    """Then it is a program of its own, and nobody tells when that is over."""
 
 
 def to_config(options: SchedulerOptions) -> dict[str, Any]:
@@ -57,6 +61,7 @@ def to_xargs(call: EngineCall) -> dict[str, str | float]:
     return {
         "autellix_call_id": call.call_id,
         "autellix_program_id": call.program_id,
+        "autellix_thread_id": call.thread_id,
         "autellix_service_ms": call.program.service_ms,
         "autellix_critical_path_ms": call.program.critical_path_ms,
         "autellix_waiting_ms": call.program.waiting_ms,
@@ -74,7 +79,13 @@ def from_xargs(extra_args: dict[str, Any] | None, request_id: str) -> CallFacts:
         kind=str(args.get("autellix_kind", "")),
     )
     call_id = CallId(str(args.get("autellix_call_id", request_id)))
-    return CallFacts(call_id, ProgramId(str(args.get("autellix_program_id", call_id))), facts)
+    return CallFacts(
+        call_id=call_id,
+        program_id=ProgramId(str(args.get("autellix_program_id", call_id))),
+        thread_id=ThreadId(str(args.get("autellix_thread_id", ""))),
+        program=facts,
+        came_past_the_worker="autellix_program_id" not in args,
+    )
 
 
 def _duration(value: Any) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from autellix.engine.executor import Turn
+from autellix.engine.executor import Load, Turn
 from autellix.schemas.ids import CallId
 
 
@@ -25,6 +25,7 @@ class Ended(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     call_id: CallId
     service_ms: float
     wait_ms: float
+    held_ms: float
     preemptions: int
     queues: tuple[int, ...]
     prompt_tokens: int
@@ -35,10 +36,7 @@ class Ended(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 class Busy(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """How busy the engine is."""
 
-    running: int
-    waiting: int
-    kv_usage: float
-    steps: int
+    load: Load
 
 
 Report = Turn | Ended | Busy

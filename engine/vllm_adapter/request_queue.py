@@ -2,6 +2,9 @@
 
 The rank of a request is asked when it is added. A rank that changes while the request waits (a promotion) is told by
 `rerank`. Removed and re-ranked entries stay in the heap until they come to its top, or are most of it.
+
+A request that the gate holds waits, too: it is counted, listed and removed like the others. But it is not offered, so
+to whoever looks for a request to let in the queue is empty if all are held.
 """
 
 import heapq
@@ -23,6 +26,7 @@ class ProgramRequestQueue(RequestQueue):
         self._rank_of = rank_of
         self._heap: list[Entry] = []
         self._valid: dict[str, Entry] = {}
+        self._held: dict[str, Request] = {}
         self._numbers = itertools.count()
 
     def add_request(self, request: Request) -> None:
@@ -37,6 +41,16 @@ class ProgramRequestQueue(RequestQueue):
     def rerank(self, request: Request) -> None:
         """Move a request that waits here to the rank it has now."""
         if request.request_id in self._valid:
+            self.add_request(request)
+
+    def hold(self, request: Request) -> None:
+        """Stop offering a request that waits here."""
+        del self._valid[request.request_id]
+        self._held[request.request_id] = request
+
+    def let_pass(self, request: Request) -> None:
+        """Offer a request that was held, at the rank it has now."""
+        if self._held.pop(request.request_id, None):
             self.add_request(request)
 
     def pop_request(self) -> Request:
@@ -85,6 +99,7 @@ class ProgramRequestQueue(RequestQueue):
     def remove_request(self, request: Request) -> None:
         """Remove a request, wherever it stands."""
         self._valid.pop(request.request_id, None)
+        self._held.pop(request.request_id, None)
 
     def remove_requests(self, requests: Iterable[Request]) -> None:
         """Remove requests, wherever they stand."""
@@ -95,7 +110,8 @@ class ProgramRequestQueue(RequestQueue):
         return bool(self._valid)
 
     def __len__(self) -> int:
-        return len(self._valid)
+        return len(self._valid) + len(self._held)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter([entry[2] for entry in sorted(self._valid.values(), key=lambda entry: entry[:2])])
+        offered = sorted(self._valid.values(), key=lambda entry: entry[:2])
+        return iter([*(entry[2] for entry in offered), *self._held.values()])

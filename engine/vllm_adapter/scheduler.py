@@ -13,6 +13,7 @@ Rules:
   done) to its output; so idle gaps are not charged, and prefill is. It is charged before vLLM ends any request of the
   step, and every request leaves through `_free_request`, so no way out is free.
 * Several requests of one call (n > 1, several prompts) are one call: charged once a step, waiting only when none runs.
+* With a gate (`engine_gate.py`) vLLM chooses among those requests only that passed it.
 """
 
 import time
@@ -27,18 +28,19 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from autellix.engine.executor import ProgramOver
+from autellix.engine.executor import Load, ProgramOver
 from autellix.engine.policy import call_queues, policy_named
 from autellix.engine.policy.displacement import displacements
+from autellix.engine.policy.pressure import Pressure
 from autellix.engine.vllm_adapter.calls import EngineCalls, StepChange
 from autellix.engine.vllm_adapter.conformance import check_scheduler, check_version
+from autellix.engine.vllm_adapter.engine_gate import engine_gate
 from autellix.engine.vllm_adapter.lifetime import die_with_parent
 from autellix.engine.vllm_adapter.notices import NoticeReceiver
 from autellix.engine.vllm_adapter.options import SchedulerOptions, from_config
 from autellix.engine.vllm_adapter.reports import Busy, ReportSender
 from autellix.engine.vllm_adapter.request_queue import ProgramRequestQueue
 from autellix.engine.vllm_adapter.running_order import RunningOrder
-from autellix.schemas.ids import ProgramId
 from autellix.schemas.messages import Priorities
 
 BUSY_REPORT_MS = 250.0
@@ -57,6 +59,8 @@ class Step(NamedTuple):
     change: StepChange
     recomputed_share: float
     """Of its tokens, those that preempted calls compute again."""
+    prompt_tokens: int
+    """Of calls that have not brought a token since they were let in."""
 
 
 class ProgramScheduler(AsyncScheduler):
@@ -92,25 +96,36 @@ class ProgramScheduler(AsyncScheduler):
         self._order = RunningOrder(self._calls.rank_of)
         self.waiting = self._program_waiting = ProgramRequestQueue(self._calls.rank_of)
         self.kv_holding_waiting = self._program_holding = ProgramRequestQueue(self._calls.rank_of)
+        self._gate = engine_gate(options.gate, self, self._calls, self._program_waiting, self._reports)
 
     def add_request(self, request: Request) -> None:
-        """Let a request wait at its program's rank."""
-        if request.request_id not in self.requests:
-            self._calls.add(request, now_ms())
+        """Let a request wait at its program's rank, or at the gate."""
+        if request.request_id in self.requests:  # more input for it
+            super().add_request(request)
+            return
+        at_ms = now_ms()
+        self._calls.add(request, at_ms)
         super().add_request(request)
+        if self._gate:
+            self._gate.arrived(request, at_ms)
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:  # noqa: FBT001, FBT002 - vLLM's signature
         """Choose the next step's batch."""
-        self._take_notices()
         at_ms = now_ms()
+        self._take_notices(at_ms)
+        if self._gate:
+            self._gate.open(at_ms)
         if self.current_step % self.options.policy_interval_steps == 0:
             self._apply_policy(at_ms)
+        prefilling = [request.request_id for request in self._inflight_prefills]
         output = super().schedule(throttle_prefills)
         admitted = len(output.scheduled_new_reqs) + len(output.scheduled_cached_reqs.resumed_req_ids)
         entered = self.running[len(self.running) - admitted :]  # vLLM appends them, in the order of admission
         self._order.appended(entered)
         change = self._calls.scheduled(entered, self._skipped(output), at_ms)
-        self._steps.append(Step(at_ms, change, self._recomputed_share(entered, output)))
+        prompts = {*prefilling, *(request.request_id for request in entered)}
+        prompt_tokens = sum(output.num_scheduled_tokens.get(request_id, 0) for request_id in prompts)
+        self._steps.append(Step(at_ms, change, self._recomputed_share(entered, output), prompt_tokens))
         self._reports.send()
         return output
 
@@ -123,6 +138,9 @@ class ProgramScheduler(AsyncScheduler):
         began_ms = max(step.scheduled_at_ms, self._last_output_ms)
         self._last_output_ms = at_ms
         self._rerank(self._calls.charge(step.change, at_ms - began_ms, step.recomputed_share))
+        tokens = scheduler_output.total_num_scheduled_tokens
+        if self._gate and tokens:
+            self._gate.step(at_ms - began_ms, prompt_tokens=step.prompt_tokens, tokens=tokens, now_ms=at_ms)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         if at_ms - self._busy_reported_ms >= BUSY_REPORT_MS or not self.requests:
             self._report_busy(at_ms)
@@ -135,17 +153,14 @@ class ProgramScheduler(AsyncScheduler):
         self._send_reports()
         return finished
 
-    def _take_notices(self) -> None:
+    def _take_notices(self, at_ms: float) -> None:
         """Take in what the worker has told."""
         for notice in self._notices.receive():
             match notice:
                 case Priorities():
                     self._queues.learn(notice)
-                case ProgramOver():
-                    self._program_over(notice.program_id)
-
-    def _program_over(self, program_id: ProgramId) -> None:
-        """Let go of what is kept for a program's further calls: so far nothing is."""
+                case ProgramOver() if self._gate:
+                    self._gate.over(notice.program_id, at_ms)
 
     def _send_reports(self) -> None:
         """Send what is noted; with nothing left to do there is time to wait for a worker that does not read."""
@@ -187,6 +202,8 @@ class ProgramScheduler(AsyncScheduler):
             else:
                 self._program_waiting.rerank(request)
                 self._program_holding.rerank(request)
+                if self._gate:
+                    self._gate.reranked(request, now_ms())
 
     def _make_room(self, at_ms: float) -> None:
         """Preempt the worst running requests for strictly better waiting ones."""
@@ -249,9 +266,20 @@ class ProgramScheduler(AsyncScheduler):
 
     def _free_request(self, request: Request, delay_free_blocks: bool = False) -> Any:  # noqa: FBT001, FBT002 - vLLM's signature
         """Close a request's account, however it ended."""
-        self._calls.ended(request, now_ms())
+        freed = super()._free_request(request, delay_free_blocks)
+        at_ms = now_ms()
+        if self._gate:
+            self._gate.ended(request, at_ms)
+        self._calls.ended(request, at_ms)
         self._order.forget(request)
-        return super()._free_request(request, delay_free_blocks)
+        return freed
+
+    def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:  # noqa: FBT001, FBT002 - vLLM's signature
+        """Forget what is cached."""
+        was_reset = super().reset_prefix_cache(reset_running_requests, reset_connector)
+        if was_reset and self._gate:
+            self._gate.cache_was_reset()
+        return was_reset
 
     def shutdown(self) -> None:
         """Let go of what the scheduler holds."""
@@ -261,6 +289,7 @@ class ProgramScheduler(AsyncScheduler):
 
     def _report_busy(self, at_ms: float) -> None:
         self._busy_reported_ms = at_ms
+        pressure = self._gate.pressure(at_ms) if self._gate else Pressure()
         running, waiting = self.get_request_counts()
-        usage = self.get_kv_cache_usage()
-        self._reports.note(Busy(running=running, waiting=waiting, kv_usage=usage, steps=self.current_step))
+        load = Load(running, waiting, self.get_kv_cache_usage(), self.current_step, *pressure)
+        self._reports.note(Busy(load=load))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from autellix.engine.executor import EngineCall, EngineInfo, Refusal
+from autellix.engine.executor import EngineCall, EngineInfo, ProgramOver, Refusal
 from autellix.engine.vllm_adapter.executor import VllmExecutor
 from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config
@@ -110,11 +110,13 @@ async def warm_up(executor: VllmExecutor) -> None:
     Raises:
         RuntimeError: when the engine refuses one; it would refuse the clients' too.
     """
+    program_id = ProgramId("warm-up")
     for number, fields in enumerate(WARM_UPS):
         call_id = CallId(f"warm-up-{number}")
         body = {"model": executor.info.models[0], "messages": [{"role": "user", "content": "Hi"}], **fields}
-        call = EngineCall(call_id, ProgramId("warm-up"), ThreadId("main"), "/v1/chat/completions", body, ProgramFacts())
+        call = EngineCall(call_id, program_id, ThreadId("main"), "/v1/chat/completions", body, ProgramFacts())
         async for output in executor.run(call):
             if isinstance(output, Refusal):
                 raise RuntimeError(f"warm-up failed: {output.error.message}")  # noqa: TRY004 - no type is at fault
         await executor.account(call_id)
+    executor.tell(ProgramOver(program_id=program_id))

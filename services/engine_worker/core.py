@@ -6,14 +6,20 @@ Rules:
 * A call has one end. The event comes before the terminal frame, so that a client that answers at once with its next
   call finds the process table up to date.
 * A draining worker refuses what is new as safe to retry.
+* When the balancer asks for it, the calls of a held program are given back: they end here without a word to the client,
+  who has seen nothing of them, and run elsewhere. A program stays if any of its calls passed, and a call that was moved
+  once.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from autellix.engine.executor import Account, EngineInfo, Load, Preempted, Resumed, Started, Turn
+from autellix.engine.executor import Account, EngineInfo, Held, Load, Preempted, Resumed, Started, Turn
+from autellix.engine.policy.pressure import Hold
+from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId
 from autellix.schemas.messages import (
@@ -21,13 +27,17 @@ from autellix.schemas.messages import (
     CallCancelled,
     CallFailed,
     CallFinished,
+    CallHeld,
     CallPreempted,
     CallResumed,
     CallStarted,
+    CallTurn,
     EngineLoad,
     EngineUp,
     Failed,
     Finished,
+    ReleasedCall,
+    ReleaseHeld,
     RoutedCall,
 )
 from autellix.services.core import Out, announce
@@ -46,7 +56,7 @@ class Verdict(Enum):
 
 
 class End(NamedTuple):
-    """How a call ended: an answer, an error, or a cancellation (neither)."""
+    """How a call ended here: an answer, an error, or neither, when it was cancelled or given back."""
 
     response: Any = None
     status: int = 200
@@ -54,11 +64,18 @@ class End(NamedTuple):
     cancelled: str = ""
     """Why, if it was cancelled."""
     retry_safe: bool = False
+    released: bool = False
+    """It was held, and is given back."""
 
     @property
     def outcome(self) -> str:
-        """Return `finished`, `failed` or `cancelled`."""
+        """Return `finished`, `failed`, `cancelled` or `released`."""
+        if self.released:
+            return "released"
         return "cancelled" if self.cancelled else "failed" if self.error else "finished"
+
+
+RELEASED = End(released=True)
 
 
 @dataclass
@@ -71,6 +88,7 @@ class WorkerCore:
 
     def __post_init__(self) -> None:
         self.live: dict[CallId, Call] = {}
+        self._held: dict[CallId, RoutedCall] = {}
         self._ended: OrderedDict[CallId, None] = OrderedDict()
         self._tombstones: OrderedDict[CallId, None] = OrderedDict()
 
@@ -89,6 +107,7 @@ class WorkerCore:
             slots=info.slots,
             calls=len(self.live),
             oldest_call_at_ms=min((call.arrival_at_ms for call in self.live.values()), default=None),
+            kv_tokens=info.kv_tokens,
             at_ms=now_ms,
             **load._asdict(),
         )
@@ -115,11 +134,35 @@ class WorkerCore:
         _remember(self._tombstones, call_id)
         return [call_id] if call_id in self.live else []
 
-    def turn(self, routed: RoutedCall, turn: Turn, *, now_ms: float) -> CallStarted | CallPreempted | CallResumed:
+    def release(self, order: ReleaseHeld) -> list[CallId]:
+        """Return the calls to give back, now held no more: those of the program with the least to compute elsewhere."""
+        passed = {call.program_id for call_id, call in self.live.items() if call_id not in self._held}
+        programs: dict[ProgramId, list[RoutedCall]] = {}
+        for routed in self._held.values():
+            programs.setdefault(routed.call.program_id, []).append(routed)
+        movable = [
+            calls
+            for program_id, calls in programs.items()
+            if program_id not in passed and all(each.call.model in order.models and not each.moved for each in calls)
+        ]
+        chosen = min(movable, key=_prompt_tokens, default=[])
+        if _prompt_tokens(chosen) > order.prompt_tokens_max:
+            return []
+        call_ids = [each.call.call_id for each in chosen]
+        for call_id in call_ids:
+            del self._held[call_id]
+        return call_ids
+
+    def turn(self, routed: RoutedCall, turn: Turn, *, now_ms: float) -> CallTurn:
         """Return the event that tells of a call's turn."""
         known = self._named(routed, now_ms)
         match turn:
+            case Held():
+                self._held[turn.call_id] = routed
+                hold = Hold(turn.calls_ahead, turn.wanted_tokens, turn.free_tokens)
+                return CallHeld(**known, reason=str(hold))
             case Started():
+                self._held.pop(turn.call_id, None)
                 return CallStarted(**known, wait_ms=turn.wait_ms)
             case Preempted():
                 return CallPreempted(**known)
@@ -127,10 +170,14 @@ class WorkerCore:
                 return CallResumed(**known)
 
     def end(self, routed: RoutedCall, end: End, account: Account, *, seq: int, now_ms: float) -> list[Out]:
-        """Return the event and then the terminal frame of a call; it is live no more."""
+        """Return the event and then the terminal frame of a call, or what gives it back; it is live no more."""
         call = routed.call
         self.live.pop(call.call_id, None)
+        self._held.pop(call.call_id, None)
         _remember(self._ended, call.call_id)
+        if end.released:
+            released = ReleasedCall(call=call, program=routed.program, engine_id=self.engine_id)
+            return [Out(subjects.CALL_RELEASED, released)]
         known = self._known(routed, account, now_ms)
         if end.cancelled:
             error = ErrorBody(message=f"The call was cancelled: {end.cancelled}.", type="cancelled", code="cancelled")
@@ -167,6 +214,11 @@ class WorkerCore:
             "at_ms": now_ms,
             "engine_id": self.engine_id,
         }
+
+
+def _prompt_tokens(calls: Iterable[RoutedCall]) -> int:
+    """Return how many tokens the prompts of some calls have, as far as that is known without a tokenizer."""
+    return sum(each.program.prompt_tokens_estimate for each in calls)
 
 
 def _remember(memory: OrderedDict[Any, None], name: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from autellix.engine.executor import EngineInfo, Executor
+from autellix.engine.policy import default_gate
 from autellix.engine.simulated import SimulatedExecutor
 from autellix.services.config import EngineWorkerSettings, StartError
 
@@ -27,6 +28,7 @@ async def executor_for(settings: EngineWorkerSettings) -> AsyncIterator[Executor
 
     options = SchedulerOptions(
         policy=settings.policy,
+        gate=settings.gate or default_gate(settings.policy),
         first_quantum_ms=settings.first_quantum_ms,
         queues=settings.queues,
         fit_ladder=settings.fit_ladder,

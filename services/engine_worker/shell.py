@@ -18,6 +18,7 @@ from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import PROGRAM_ENDS, Decoder, MalformedMessageError, is_json
 from autellix.schemas.ids import CallId, EngineId, Incarnation
 from autellix.schemas.messages import (
+    CallHeld,
     CancelCalls,
     ControlEngine,
     EngineDown,
@@ -25,12 +26,13 @@ from autellix.schemas.messages import (
     Failed,
     Priorities,
     ProgramEnd,
+    ReleaseHeld,
     RoutedCall,
 )
 from autellix.services.bus import Bus, Delivery, Handler, Subscription
 from autellix.services.config import EngineWorkerSettings
 from autellix.services.core import Out, Reply, announce, answer
-from autellix.services.engine_worker.core import End, Verdict, WorkerCore
+from autellix.services.engine_worker.core import RELEASED, End, Verdict, WorkerCore
 from autellix.services.engine_worker.stream import CallStream, no_account
 from autellix.services.runner import publish, wall_ms
 
@@ -68,6 +70,7 @@ class EngineWorker:
         engine_id = self._core.engine_id
         await self._listen(subjects.engine_calls(engine_id), Decoder(RoutedCall), self._on_routed)
         await self._listen(subjects.CALL_CANCEL, Decoder(CancelCalls), self._on_cancel)
+        await self._listen(subjects.engine_release(engine_id), Decoder(ReleaseHeld), self._on_release)
         await self._listen(subjects.engine_control(engine_id), Decoder(ControlEngine), self._on_control)
         await self._listen(subjects.PRIORITIES, Decoder(Priorities), self._on_priorities)
         for subject in subjects.PROGRAM_ENDS:
@@ -167,11 +170,26 @@ class EngineWorker:
             if call_id in self._streams:
                 self._streams[call_id].stop(End(cancelled="with its program" if order.program_id else "by its client"))
 
+    def _on_release(self, order: ReleaseHeld, _reply: Reply | None) -> None:
+        for call_id in self._core.release(order):
+            stream = self._streams.get(call_id)
+            if stream and not stream.seq:  # else it has begun, and the news of that is on its way
+                stream.stop(RELEASED)
+
     def _on_turn(self, turn: Turn) -> None:
-        """Tell observers that a call begins or ceases to run."""
+        """Tell observers that a call is held, begins or ceases to run."""
         stream = self._streams.get(turn.call_id)
         if stream:
-            self._say(announce(self._core.turn(stream.routed, turn, now_ms=wall_ms())))
+            event = self._core.turn(stream.routed, turn, now_ms=wall_ms())
+            self._say(announce(event))
+            if isinstance(event, CallHeld):
+                log.info(
+                    "call held",
+                    program_id=event.program_id,
+                    call_id=event.call_id,
+                    engine_id=event.engine_id,
+                    reason=event.reason,
+                )
 
     # --- the engine
 

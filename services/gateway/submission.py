@@ -3,6 +3,7 @@
 Which program a call belongs to, first hit wins: the header `X-Autellix-Program-Id` (a program that was started), the
 header `X-Session-ID`, the body's `session_id` (a name of the client's own). None, or blank: a program of its own.
 What kind of agent it is, so that the policy can learn from those before it, `X-Autellix-Agent` says.
+How long the client would wait, in milliseconds, `X-Autellix-Deadline-Ms` says: full engines then refuse at once.
 What is inside the body is the session manager's to judge.
 """
 
@@ -24,6 +25,7 @@ PROGRAM_HEADER: Final = "x-autellix-program-id"
 THREAD_HEADER: Final = "x-autellix-thread-id"
 SESSION_HEADER: Final = "x-session-id"
 AGENT_HEADER: Final = "x-autellix-agent"
+DEADLINE_HEADER: Final = "x-autellix-deadline-ms"
 
 ID_BYTES_MAX: Final = 256
 READ_S: Final = 30.0
@@ -74,7 +76,7 @@ def submission(headers: Mapping[str, str], body: bytes, api: str) -> Submission:
     """Return the call made of a request's headers (names in lower case) and body.
 
     Raises:
-        InvalidRequestError: 400 for a body that is no JSON object, or an unusable id.
+        InvalidRequestError: 400 for a body that is no JSON object, an unusable id, or a deadline that is no number.
     """
     fields = _fields(headers, body)
     program_id, thread_id = (_header_id(headers, name) for name in (PROGRAM_HEADER, THREAD_HEADER))
@@ -86,6 +88,7 @@ def submission(headers: Mapping[str, str], body: bytes, api: str) -> Submission:
         thread_id=ThreadId(thread_id) if thread_id else None,
         session=session,
         agent=_header_id(headers, AGENT_HEADER) or "",
+        deadline_ms=_deadline_ms(headers),
     )
     try:
         return Submission(encode(call), fields.get("stream") is True)
@@ -101,6 +104,14 @@ def _fields(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
         return _BODY.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise invalid(f"The body is not a JSON object in UTF-8: {error}", code="invalid_json") from error
+
+
+def _deadline_ms(headers: Mapping[str, str]) -> float | None:
+    text = headers.get(DEADLINE_HEADER, "").strip()
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise invalid(f"{DEADLINE_HEADER} must be a number.", param=DEADLINE_HEADER) from None
 
 
 def _header_id(headers: Mapping[str, str], name: str) -> str | None:

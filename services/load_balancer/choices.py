@@ -34,6 +34,8 @@ class Candidate(NamedTuple):
     """LLM calls in it."""
     prefixes: PrefixTree
     """Of the prompts sent there, if the rule adds them."""
+    wait_ms: float = 0.0
+    """How long a program that has no cache there is likely to be held."""
 
 
 class Choice(NamedTuple):
@@ -42,6 +44,8 @@ class Choice(NamedTuple):
     engine_id: EngineId
     reason: str
     becomes_home: bool = False
+    wait_ms: float = 0.0
+    """How long the call is likely to be held, if it is no call to a home."""
 
 
 Rule = Callable[[Known, list[Candidate], Chance], Choice]
@@ -54,16 +58,27 @@ def least_used(candidates: list[Candidate], chance: Chance) -> EngineId:
 
 
 def autellix(short_prompt_tokens: int) -> Rule:
-    """Return paper Algorithm 2: short calls spread, long ones stay where their program's cache is."""
+    """Return paper Algorithm 2: short calls spread, long ones stay where their program's cache is.
+
+    Beyond the paper, calls that are spread go where programs are held for the shortest time, if any are held.
+    """
 
     def choose(known: Known, candidates: list[Candidate], chance: Chance) -> Choice:
         if known.prompt_tokens <= short_prompt_tokens:
-            return Choice(least_used(candidates, chance), "short prompt: least used")
+            return _least_held(candidates, chance, "short prompt: {}")
         if known.home in {candidate.engine_id for candidate in candidates}:
             return Choice(EngineId(str(known.home)), "long prompt: home engine")
-        return Choice(least_used(candidates, chance), "long prompt: least used becomes home", becomes_home=True)
+        return _least_held(candidates, chance, "long prompt: {} becomes home")._replace(becomes_home=True)
 
     return choose
+
+
+def _least_held(candidates: list[Candidate], chance: Chance, reason: str) -> Choice:
+    """Return the choice of the least used among the engines with the shortest wait; `reason` has room for why."""
+    wait_ms = min(candidate.wait_ms for candidate in candidates)
+    shortest = [candidate for candidate in candidates if candidate.wait_ms == wait_ms]
+    why = "least used" if len(shortest) == len(candidates) else "shortest wait"
+    return Choice(least_used(shortest, chance), reason.format(why), wait_ms=wait_ms)
 
 
 def always_least_used(_short_prompt_tokens: int) -> Rule:

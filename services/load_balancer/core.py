@@ -3,13 +3,16 @@
 Rules:
 * Short prompts go to the least used engine, ties at random. Long ones go to the program's home engine; without one, to
   the least used, which becomes home (paper Algorithm 2).
+* While engines hold programs, for lack of room for their caches, a call without a home goes where the wait is shortest.
+  It is refused at once if its deadline comes before. What an engine holds may be moved to another (`moves.py`).
 * To pick is to count: an engine's load is the set of calls routed to it that have not ended, so it cannot drift and is
   never negative. What an engine reports beyond that set (calls routed before this balancer started) is added.
 * An engine that drains, is silent, or restarted under a new incarnation is no candidate with its old calls: those that
   it took with it end in a failure that says whether a retry is safe.
 * A call that its engine must have had long ago and does not have any more is over: its end was lost on the bus.
 * Each balancer judges silence by itself, and not by time in which it was held up itself.
-* A call that arrives twice is routed once, and one that has ended not at all.
+* A call that arrives twice is routed once, and one that has ended not at all. One that its engine gave back is routed
+  to another.
 """
 
 from collections import OrderedDict
@@ -17,11 +20,10 @@ from collections.abc import Iterable
 from math import inf
 
 from autellix.schemas import subjects
-from autellix.schemas.base import ErrorBody, Message
+from autellix.schemas.base import Message
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId
 from autellix.schemas.messages import (
     AdmittedCall,
-    Call,
     CallCancelled,
     CallFailed,
     CallFinished,
@@ -30,18 +32,19 @@ from autellix.schemas.messages import (
     EngineList,
     EngineLoad,
     EngineUp,
-    Failed,
     ListEngines,
     ProgramEnded,
     ProgramExpired,
-    ProgramFacts,
+    ReleasedCall,
     RoutedCall,
 )
 from autellix.services.config import LoadBalancerSettings
 from autellix.services.core import Chance, Out, Reply, announce, answer
-from autellix.services.load_balancer.choices import RULES, Candidate, Choice, Known
+from autellix.services.load_balancer.choices import RULES, Choice, Known
 from autellix.services.load_balancer.engine import Engine, Sent
+from autellix.services.load_balancer.moves import take_over, why_moved
 from autellix.services.load_balancer.prefixes import PrefixTree
+from autellix.services.load_balancer.refusals import refuse
 
 SILENT = "silent"
 ENDED_REMEMBERED = 20_000
@@ -59,6 +62,7 @@ class LoadBalancer:
         self._settings = settings
         self._chance = chance
         self._choose = RULES[settings.policy](settings.short_prompt_tokens)
+        self._moves = settings.move_held and settings.policy == "autellix"
         self._engines: dict[EngineId, Engine] = {}
         self._engine_of: dict[CallId, EngineId] = {}
         self._ended: OrderedDict[CallId, None] = OrderedDict()
@@ -70,6 +74,8 @@ class LoadBalancer:
         match message:
             case AdmittedCall():
                 return self._route(message, now_ms)
+            case ReleasedCall():
+                return self._released(message, now_ms)
             case CallFinished() | CallFailed() | CallCancelled():
                 self._call_ended(message.call_id)
             case EngineUp():
@@ -99,25 +105,46 @@ class LoadBalancer:
         return outs
 
     def _route(self, admitted: AdmittedCall, now_ms: float) -> list[Out]:
-        call = admitted.call
-        if call.call_id in self._engine_of or call.call_id in self._ended:
+        call_id = admitted.call.call_id
+        known = call_id in self._engine_of or call_id in self._ended
+        return [] if known else self._place(admitted, now_ms)
+
+    def _released(self, released: ReleasedCall, now_ms: float) -> list[Out]:
+        """Route a call anew that its engine gave back; one that was sent by a balancer before this one, too."""
+        call_id, holder = released.call.call_id, self._engines.get(released.engine_id)
+        elsewhere = self._engine_of.get(call_id, released.engine_id) != released.engine_id
+        if holder is None or elsewhere or call_id in self._ended:
             return []
-        serving = {eid: e for eid, e in self._engines.items() if call.model in e.load.models}
+        self._engine_of.pop(call_id, None)
+        holder.calls.pop(call_id, None)
+        admitted = AdmittedCall(call=released.call, program=released.program)
+        return self._place(admitted, now_ms, holder=holder)
+
+    def _place(self, admitted: AdmittedCall, now_ms: float, *, holder: Engine | None = None) -> list[Out]:
+        """Send a call to the engine that the rule chooses, but not to `holder`, which gave it back."""
+        call = admitted.call
+        serving = [each for each in self._engines.values() if call.model in each.load.models]
         if not serving:
             return self._no_engine(admitted, now_ms)
-        ready = [Candidate(eid, e.used, e.prefixes) for eid, e in serving.items() if e.load.state == "ready"]
+        ready = [each.as_candidate() for each in serving if each.load.state == "ready" and each is not holder]
         if not ready:
-            return refuse(admitted, 503, "Every engine is draining.", "no_engine", now_ms, retry_after_s=5.0)
-        choice = self._choose(self._known(call, admitted.program), ready, self._chance)
-        return self._send(admitted, choice, now_ms)
+            return refuse(admitted, 503, "No engine takes new calls.", "no_engine", now_ms, retry_after_s=5.0)
+        choice = self._choose(self._known(admitted), ready, self._chance)
+        if choice.wait_ms and call.deadline_at_ms is not None and now_ms + choice.wait_ms > call.deadline_at_ms:
+            return self._engine_full(admitted, choice.wait_ms, now_ms)
+        return self._send(admitted, choice, now_ms, holder=holder)
 
-    def _known(self, call: Call, facts: ProgramFacts) -> Known:
+    def _known(self, admitted: AdmittedCall) -> Known:
         """Return what the choice may depend on; a home chosen a moment ago is known only here."""
+        call, facts = admitted.call, admitted.program
         home = self._homes.get(call.program_id, facts.home_engine)
         return Known(home, facts.prompt_tokens_estimate, call.body)
 
-    def _send(self, admitted: AdmittedCall, choice: Choice, now_ms: float) -> list[Out]:
+    def _send(self, admitted: AdmittedCall, choice: Choice, now_ms: float, *, holder: Engine | None) -> list[Out]:
         call, engine = admitted.call, self._engines[choice.engine_id]
+        if holder:
+            reason = why_moved(holder, engine, admitted.program.prompt_tokens_estimate)
+            choice = choice._replace(reason=reason)
         engine.calls[call.call_id] = Sent(admitted, now_ms)
         self._engine_of[call.call_id] = choice.engine_id
         if choice.becomes_home:
@@ -130,6 +157,7 @@ class LoadBalancer:
             engine_id=choice.engine_id,
             incarnation=engine.load.incarnation,
             reason=choice.reason,
+            moved=holder is not None,
         )
         event = CallRouted(
             call_id=call.call_id,
@@ -147,6 +175,10 @@ class LoadBalancer:
             return refuse(admitted, 503, "No engine is in rotation.", "no_engine", now_ms, retry_after_s=5.0)
         text = f"The model {admitted.call.model[:200]!r} does not exist."
         return refuse(admitted, 404, text, "model_not_found", now_ms)
+
+    def _engine_full(self, admitted: AdmittedCall, wait_ms: float, now_ms: float) -> list[Out]:
+        text = f"The engines are full: a program waits {wait_ms / 1000:.1f} s for room, longer than the call may take."
+        return refuse(admitted, 503, text, "engine_full", now_ms, retry_after_s=wait_ms / 1000)
 
     def _call_ended(self, call_id: CallId) -> None:
         self._ended[call_id] = None
@@ -173,10 +205,10 @@ class LoadBalancer:
             waiting=0,
             kv_usage=0.0,
             steps=0,
+            kv_tokens=up.kv_tokens,
             at_ms=up.at_ms,
         )
-        engine = self._engine(load, now_ms)
-        engine.prefixes.capacity_tokens = up.kv_tokens or engine.prefixes.capacity_tokens
+        self._engine(load, now_ms)
         return outs
 
     def _engine_load(self, load: EngineLoad, now_ms: float) -> list[Out]:
@@ -187,12 +219,14 @@ class LoadBalancer:
         engine.load, engine.heard_at_ms = load, now_ms
         outs += self._end_forgotten(engine, now_ms)
         engine.foreign = max(0, load.calls - len(engine.calls))
+        if self._moves:
+            outs += take_over(engine, self._engines.values())
         return outs
 
     def _engine(self, load: EngineLoad, now_ms: float) -> Engine:
         """Return the engine that reports, which is in rotation from now on."""
-        new = Engine(load, now_ms, PrefixTree(self._settings.prefix_tree_tokens))
-        return self._engines.setdefault(load.engine_id, new)
+        tree = PrefixTree(load.kv_tokens or self._settings.prefix_tree_tokens)
+        return self._engines.setdefault(load.engine_id, Engine(load, now_ms, tree))
 
     def _end_forgotten(self, engine: Engine, now_ms: float) -> list[Out]:
         """End the calls older than all that the engine has: what it said of their end did not reach everybody."""
@@ -229,45 +263,10 @@ class LoadBalancer:
         engine = self._engines.pop(engine_id)
         outs: list[Out] = []
         for call_id, (admitted, _) in engine.calls.items():
-            self._engine_of.pop(call_id, None)
+            self._call_ended(call_id)
             text = f"The engine that ran this call is gone ({reason}); part of it may have run."
             outs.extend(refuse(admitted, 503, text, "engine_lost", now_ms, engine_id=engine_id, retry_after_s=1.0))
         return outs
-
-
-def refuse(
-    admitted: AdmittedCall,
-    status: int,
-    text: str,
-    code: str,
-    now_ms: float,
-    *,
-    engine_id: EngineId | None = None,
-    retry_after_s: float | None = None,
-) -> list[Out]:
-    """Return the end of a call that no engine answers: the event first, then the frame to the client."""
-    call = admitted.call
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    error = ErrorBody(message=text, type=kind, code=code, param="model" if status == 404 else None)
-    failed = CallFailed(
-        call_id=call.call_id,
-        program_id=call.program_id,
-        thread_id=call.thread_id,
-        engine_id=engine_id,
-        at_ms=now_ms,
-        arrival_at_ms=call.arrival_at_ms,
-        critical_path_at_arrival_ms=admitted.program.critical_path_ms,
-        status=status,
-        error=error,
-    )
-    frame = Failed(
-        status=status,
-        error=error,
-        call_id=call.call_id,
-        retry_after_s=retry_after_s,
-        retry_safe=status == 503 and engine_id is None,
-    )
-    return [announce(failed), Out(call.reply_to, frame, call.reply_json)]
 
 
 def _down(load: EngineLoad, reason: str, now_ms: float) -> EngineDown:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from autellix.schemas.ids import CallId
 from autellix.schemas.messages import AdmittedCall, EngineLoad
+from autellix.services.load_balancer.choices import Candidate
 from autellix.services.load_balancer.prefixes import PrefixTree
 
 
@@ -32,3 +33,12 @@ class Engine:
     def used(self) -> int:
         """LLM calls in the engine: the paper's measure of use (section 6.4)."""
         return len(self.calls) + self.foreign
+
+    def as_candidate(self) -> Candidate:
+        """Return what a choice may depend on."""
+        return Candidate(self.load.engine_id, self.used, self.prefixes, self.load.expected_wait_ms)
+
+    @property
+    def token_ms(self) -> float:
+        """Return how long it computes a token of a prompt, as it measured; 0: it has not yet."""
+        return self.load.pool_ms / self.load.kv_tokens if self.load.kv_tokens else 0.0

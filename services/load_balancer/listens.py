@@ -2,13 +2,14 @@
 
 from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_ENDS, ENGINE_EVENTS, PROGRAM_EVENTS, Decoder
-from autellix.schemas.messages import AdmittedCall, ListEngines
+from autellix.schemas.messages import AdmittedCall, ListEngines, ReleasedCall
 from autellix.services.core import Listen
 
 GROUP = "load-balancer"
 
 LISTENS = (
     *(Listen(subject, CALL_ENDS) for subject in subjects.CALL_ENDS),
+    Listen(subjects.CALL_RELEASED, Decoder(ReleasedCall), GROUP),
     Listen(subjects.ENGINE_EVENTS, ENGINE_EVENTS),
     Listen(subjects.PROGRAM_EVENTS, PROGRAM_EVENTS),
     Listen(subjects.CALL_ADMITTED, Decoder(AdmittedCall), GROUP),

@@ -15,6 +15,15 @@ ENGINE_GAUGES: Final[tuple[tuple[str, str, Callable[[EngineReport], float]], ...
     ("autellix_engine_waiting_calls", "Calls that wait in the engine.", lambda r: r.load.waiting),
     ("autellix_engine_slots", "Calls that the engine's batch holds.", lambda r: r.load.slots),
     ("autellix_engine_kv_usage_ratio", "Part of the KV cache in use.", lambda r: r.load.kv_usage),
+    ("autellix_engine_resident_programs", "Programs whose caches are kept.", lambda r: r.load.programs_resident),
+    ("autellix_engine_held_programs", "Programs that wait for room in the KV cache.", lambda r: r.load.programs_held),
+    ("autellix_engine_held_tokens", "Room that held programs want beside what is taken.", lambda r: r.load.held_tokens),
+    ("autellix_engine_pool_seconds", "Time to compute a full KV cache; 0: unknown.", lambda r: r.load.pool_ms / 1000),
+    (
+        "autellix_engine_expected_hold_seconds",
+        "How long a program that arrives now is likely to be held.",
+        lambda r: r.load.expected_wait_ms / 1000,
+    ),
 )
 
 

@@ -8,7 +8,7 @@ Rules:
 * A program with a live call never expires. An idle one expires after its time to live.
 * A call is validated here, before anything else learns of it. A refused call leaves no trace.
 * A call without a thread gets one that has no live call: `main` first, so that a sequential program is one thread.
-* A call that no engine was chosen for in time is lost, and ends in a failure.
+* A call that no engine was chosen for in time is lost, and ends in a failure. So is one that its engine gave back.
 * A program's kind is what the client says it is, at its start or with its first call; else that call's system prompt
   tells it. Nothing changes it later.
 * To cancel a program's calls is to cancel each that is live now; the program goes on, and a named one may come again.
@@ -39,6 +39,7 @@ from autellix.schemas.messages import (
     ProgramEnded,
     ProgramExpired,
     ProgramStarted,
+    ReleasedCall,
     SessionEnded,
     SessionStarted,
     SessionTouched,
@@ -102,6 +103,8 @@ class SessionManager:
                     return self._end(message, now_ms, reply)
                 case CancelCalls():
                     return self._cancel(message, reply)
+                case ReleasedCall():
+                    self._unrouted.add(message.call)
                 case CallRouted():
                     self._unrouted.settle(message.call_id)
                 case CallFinished() | CallFailed() | CallCancelled():

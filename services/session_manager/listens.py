@@ -2,13 +2,14 @@
 
 from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_ENDS, CALL_EVENTS, Decoder
-from autellix.schemas.messages import CancelCalls, EndSession, StartSession, SubmitCall, TouchSession
+from autellix.schemas.messages import CancelCalls, EndSession, ReleasedCall, StartSession, SubmitCall, TouchSession
 from autellix.services.core import Listen
 
 GROUP = "session-manager"
 
 LISTENS = (
     *(Listen(subject, CALL_ENDS) for subject in subjects.CALL_ENDS),
+    Listen(subjects.CALL_RELEASED, Decoder(ReleasedCall)),
     Listen(subjects.CALL_ROUTED_EVENT, CALL_EVENTS),
     Listen(subjects.SESSIONS_START, Decoder(StartSession), GROUP, answered=True),
     Listen(subjects.SESSIONS_TOUCH, Decoder(TouchSession), GROUP, answered=True),

@@ -27,7 +27,7 @@ from autellix.schemas.messages import (
 )
 from autellix.schemas.stream import FrameOrder
 from autellix.services.simulator.clock import Clock
-from autellix.services.simulator.contents import CallContent, ContentStore
+from autellix.services.simulator.contents import CallContent, ContentStore, Keys
 from autellix.services.simulator.traces import TraceCall
 from autellix.services.simulator.virtual_bus import VirtualBus
 from autellix.services.simulator.workloads import Arrival
@@ -145,6 +145,11 @@ class Agent:
     def last(self) -> EndedCall | None:
         """Return the call that ended last, so far."""
         return next(reversed(self.ended.values()), None)
+
+    def contexts(self) -> list[Keys]:
+        """Return the blocks of its live calls, and of the call that ended last."""
+        calls = [live.call for live in self._live.values()] + ([self.last.call] if self.last else [])
+        return [self._contents[call.id].keys for call in calls]
 
     def start(self) -> None:
         """Begin the program."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from autellix.engine.executor import EngineInfo
-from autellix.engine.policy import Policy, policy_named
+from autellix.engine.policy import Policy, default_gate, policy_named
 from autellix.engine.policy.fitting import LadderFitter
 from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.queues import CallQueues
@@ -57,7 +57,7 @@ def options_of(scenario: Scenario, calibration: Calibration) -> EngineOptions:
             policy_interval_steps=scenario.policy_interval_steps,
             preemptions_per_step_max=scenario.preemptions_per_step_max,
             scheduler_ms=scenario.scheduler_ms,
-            gate=scenario.gate,
+            gate=scenario.gate or default_gate(scenario.policy),
         )
     except ValueError as error:
         raise ScenarioError(str(error)) from error

@@ -1,5 +1,7 @@
 """Notes how the measured programs go, and makes the rows of the result."""
 
+from statistics import fmean
+
 from autellix.schemas.messages import EngineEvent, EngineLoad
 from autellix.services.simulator.agent import Agent, EndedCall, Path
 from autellix.services.simulator.results import CallRow, Outcome, ProgramRow
@@ -19,6 +21,7 @@ class Measurements:
         self.loads: list[EngineLoad] = []
         self.programs_finished = 0
         """Measured or not."""
+        self._working_sets: list[float] = []
 
     @property
     def complete(self) -> bool:
@@ -34,6 +37,17 @@ class Measurements:
         """Note a heartbeat, if they are kept."""
         if self._keep_loads and isinstance(event, EngineLoad):
             self.loads.append(event)
+
+    def working_set(self, share: float) -> None:
+        """Note how much of the engines' room the contexts of all live programs would take."""
+        self._working_sets.append(share)
+
+    @property
+    def mean_working_set(self) -> float:
+        """Return what was noted, over the middle of the run."""
+        seen = self._working_sets
+        middle = seen[len(seen) // 5 : len(seen) - len(seen) // 5] or seen or [0.0]
+        return fmean(middle)
 
     def over(self, agent: Agent, now_ms: float) -> None:
         """Note a program that ended or failed."""

@@ -93,6 +93,17 @@ class EngineRow(msgspec.Struct, frozen=True, kw_only=True):
     counters: Counters
 
 
+class Stay(msgspec.Struct, frozen=True, kw_only=True):
+    """A time in which a program was resident on an engine, or held at its gate; to the second."""
+
+    program: int
+    """Its number."""
+    engine: str
+    kind: Literal["resident", "held"]
+    since_ms: float
+    until_ms: float
+
+
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
     """A distribution over programs."""
 
@@ -125,6 +136,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens_per_s: float
     prefix_hit_rate: float
     """Cached over all prompt tokens of the calls that began."""
+    working_set: float
+    """The contexts of all live programs, common ones once, over the engines' KV cache: the mean of the run's middle."""
     preemptions: int
 
 
@@ -140,12 +153,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """If the scenario keeps them: those of the measured programs, in order of their end."""
     loads: list[EngineLoad]
     """If the scenario keeps them: the engines' heartbeats."""
+    stays: list[Stay]
+    """If the scenario keeps them: of all programs, in order of their ends."""
 
     @property
     def title(self) -> str:
         """Return what was run, in a line."""
         scenario = self.scenario
         arriving = "all at once" if scenario.rate_per_s is None else f"{scenario.rate_per_s:g}/s"
+        arriving = f"{scenario.live_programs} at a time" if scenario.live_programs else arriving
         engines = f"engines {scenario.engines}, balancer {scenario.balancer.policy}, policy {scenario.policy}"
         return f"{scenario.programs} programs of {scenario.workload}, {arriving}, {engines}, seed {scenario.seed}"
 
@@ -168,6 +184,7 @@ def summary(
     engines: Sequence[EngineRow],
     *,
     programs_finished: int,
+    working_set: float,
     virtual_ms: float,
     limit_hit: bool,
 ) -> Summary:
@@ -177,6 +194,7 @@ def summary(
         rows: The measured programs.
         engines: All engines.
         programs_finished: How many programs finished, measured or not.
+        working_set: Contexts of live programs over the engines' room, on the mean.
         virtual_ms: How long the run was.
         limit_hit: Whether it was ended by its limit.
     """
@@ -199,5 +217,6 @@ def summary(
         programs_per_s=programs_finished * 1000 / virtual_ms,
         output_tokens_per_s=sum(each.output_tokens for each in total) * 1000 / virtual_ms,
         prefix_hit_rate=sum(each.cached_tokens for each in total) / max(prompt_tokens, 1),
+        working_set=working_set,
         preemptions=sum(each.preemptions for each in total),
     )

@@ -13,7 +13,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Idle = Annotated[float, Meta(ge=0, le=86_000)]
 """Below the longest time to live that a program may have."""
 
-PolicyName = Literal["fcfs", "mlfq", "plas", "atlas", "gittins", "srpt", "round_robin"]
+PolicyName = Literal["fcfs", "mlfq", "plas", "atlas", "gittins", "auto", "srpt", "round_robin"]
 
 
 class ScenarioError(ValueError):
@@ -28,6 +28,10 @@ class Scenario(Settings, frozen=True, kw_only=True):
     programs: Count = 500
     rate_per_s: Annotated[float, Meta(gt=0, le=1e6)] | None = 1.0
     """Programs that arrive a second, as a Poisson process; None: all at once, at the start."""
+    live_programs: Count | None = None
+    """So many programs are there at any time, whatever the rate: when one is over the next arrives."""
+    half: Literal["first", "second"] | None = None
+    """Take only one half of the trace's programs: what is tuned on the one is judged on the other."""
     seed: Annotated[int, Meta(ge=0)] = 1
     max_calls: Count | None = None
     """Leave out programs of more calls; None: the workload's own bound."""
@@ -52,9 +56,10 @@ class Scenario(Settings, frozen=True, kw_only=True):
     scheduler_ms: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     """Time that scheduling adds to each step."""
 
-    policy: PolicyName = "atlas"
-    gate: Literal["off", "fair", "plain"] = "off"
-    """How programs are held when their caches do not fit together (`engine/policy/gate.py`, `plain_gate.py`)."""
+    policy: PolicyName = "auto"
+    gate: Literal["off", "fair", "plain"] | None = None
+    """How programs are held when their caches do not fit together (`engine/policy/gate.py`, `plain_gate.py`); None: as
+    it goes with the policy."""
     queues: Annotated[int, Meta(ge=1, le=64)] = 12
     first_quantum_ms: Annotated[float, Meta(ge=0.001, le=1e9)] = 100.0
     """Of the best queue; also the turn of `round_robin`."""
@@ -71,6 +76,8 @@ class Scenario(Settings, frozen=True, kw_only=True):
     """Whether the result also has a row for each call of the measured programs."""
     keep_loads: bool = False
     """Whether it also has every heartbeat of the engines."""
+    keep_stays: bool = False
+    """Whether it also has who was resident, and who was held, second by second."""
 
 
 def checked(scenario: Scenario) -> Scenario:

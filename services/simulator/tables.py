@@ -41,7 +41,8 @@ def _sentences(summary: Summary) -> list[str]:
     rates = (
         f"Over all {summary.virtual_ms / 1000:,.0f} s of virtual time, until the last of them had ended: "
         f"{summary.programs_per_s:.3g} programs/s, {summary.output_tokens_per_s:,.0f} output tokens/s, "
-        f"prefix hit rate {summary.prefix_hit_rate:.1%}, {summary.preemptions:,} preemptions."
+        f"prefix hit rate {summary.prefix_hit_rate:.1%}, {summary.preemptions:,} preemptions. "
+        f"The working set was {summary.working_set:.2f} of the KV cache."
     )
     limit = "The limit of virtual time ended the run: the programs left over are missing from the table."
     return [fates, rates, limit] if summary.limit_hit else [fates, rates]

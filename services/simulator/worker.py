@@ -11,9 +11,9 @@ from autellix.engine.simulation.engine import SimulatedEngine
 from autellix.schemas import subjects
 from autellix.schemas.codec import PROGRAM_ENDS, Decoder
 from autellix.schemas.ids import CallId, EngineId, Incarnation
-from autellix.schemas.messages import CancelCalls, Priorities, RoutedCall
+from autellix.schemas.messages import CancelCalls, Priorities, ReleaseHeld, RoutedCall
 from autellix.services.core import announce
-from autellix.services.engine_worker.core import End, Verdict, WorkerCore
+from autellix.services.engine_worker.core import RELEASED, End, Verdict, WorkerCore
 from autellix.services.simulator.clock import Clock
 from autellix.services.simulator.contents import ContentStore
 from autellix.services.simulator.virtual_bus import Envelope, VirtualBus
@@ -70,6 +70,8 @@ class SimulatedWorker:
         """Subscribe, and say that the engine is up."""
         self._bus.subscribe(subjects.engine_calls(self.core.engine_id), Decoder(RoutedCall), self._on_routed)
         self._bus.subscribe(subjects.CALL_CANCEL, Decoder(CancelCalls), self._on_cancel)
+        release = subjects.engine_release(self.core.engine_id)
+        self._bus.subscribe(release, Decoder(ReleaseHeld), self._on_release)
         self._bus.subscribe(subjects.PRIORITIES, Decoder(Priorities), self._on_priorities)
         for subject in subjects.PROGRAM_ENDS:
             self._bus.subscribe(subject, PROGRAM_ENDS, self._on_program_over)
@@ -98,6 +100,12 @@ class SimulatedWorker:
         order: CancelCalls = envelope.message
         for call_id in self.core.cancel(call_id=order.call_id, program_id=order.program_id):
             self._stopped[call_id] = End(cancelled="with its program" if order.program_id else "by its client")
+            self.engine.abort(call_id, self._clock.now_ms)
+        self._wake_when_due()
+
+    def _on_release(self, envelope: Envelope) -> None:
+        for call_id in self.core.release(envelope.message):
+            self._stopped[call_id] = RELEASED
             self.engine.abort(call_id, self._clock.now_ms)
         self._wake_when_due()
 
@@ -132,7 +140,7 @@ class SimulatedWorker:
             self._bus.say([announce(self.core.turn(routed, what, now_ms=happening.at_ms))])
 
     def _end(self, routed: RoutedCall, end: End, account: Account, now_ms: float) -> None:
-        self.calls_ended += 1
+        self.calls_ended += not end.released
         self._bus.say(self.core.end(routed, end, account, seq=1, now_ms=now_ms))
         if not self.core.live:
             self._beat_by(now_ms + IDLE_MS)
@@ -147,5 +155,5 @@ class SimulatedWorker:
         if due_ms != self._beat_ms:
             return
         now_ms, self._beat_ms = self._clock.now_ms, inf
-        self._bus.say([announce(self.core.heartbeat(self._info, self.engine.load(), now_ms=now_ms))])
+        self._bus.say([announce(self.core.heartbeat(self._info, self.engine.load(now_ms), now_ms=now_ms))])
         self._beat_by(now_ms + BEAT_MS)

@@ -1,7 +1,9 @@
 """Which programs arrive, and when."""
 
+import hashlib
 import random
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +43,7 @@ class Arrival(NamedTuple):
     """A program that arrives."""
 
     at_ms: float
+    """Infinite: when another is over."""
     trace: str
     program: TraceProgram
 
@@ -90,12 +93,18 @@ def _part_of_path(workload: str) -> Part:
 def _programs(part: Part, scenario: Scenario) -> list[TraceProgram]:
     """Return the programs of a trace that the scenario takes."""
     path = Path(part.trace) if part.trace.endswith(".jsonl.gz") else TRACES / f"{part.trace}.jsonl.gz"
-    calls = scenario.max_calls or part.max_calls or float("inf")
-    tokens = scenario.max_context_tokens or float("inf")
+    calls = scenario.max_calls or part.max_calls or inf
+    tokens = scenario.max_context_tokens or inf
     found = [each for each in read_trace(path) if len(each.calls) <= calls and each.context_tokens <= tokens]
+    found = [each for each in found if scenario.half in (None, half_of(each.program_id))]
     if not found:
         raise WorkloadError(f"{path}: every program is above max_calls or max_context_tokens")
     return found
+
+
+def half_of(name: str) -> str:
+    """Return which half of its trace a program is in; its name alone decides."""
+    return "second" if hashlib.blake2b(name.encode(), digest_size=1).digest()[0] % 2 else "first"
 
 
 def _sample(programs: list[TraceProgram], count: int, chance: random.Random) -> list[TraceProgram]:
@@ -105,6 +114,8 @@ def _sample(programs: list[TraceProgram], count: int, chance: random.Random) -> 
 
 def _times_ms(scenario: Scenario) -> list[float]:
     """Return ascending times; with another rate the same pattern, stretched."""
+    if live := scenario.live_programs:
+        return [0.0 if number < live else inf for number in range(scenario.programs)]
     if scenario.rate_per_s is None:
         return [0.0] * scenario.programs
     chance = random.Random(f"arrivals {scenario.seed}")  # noqa: S311 - a simulation is repeatable

@@ -2,8 +2,10 @@
 
 import itertools
 import random
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 
 from autellix.engine.simulation.timing import Calibration
 from autellix.schemas import subjects
@@ -25,11 +27,14 @@ from autellix.services.simulator.measurements import Measurements
 from autellix.services.simulator.oracle import Oracle
 from autellix.services.simulator.results import EngineRow, Result, summary
 from autellix.services.simulator.scenario import Scenario, checked
+from autellix.services.simulator.stays import Stays
 from autellix.services.simulator.virtual_bus import Envelope, VirtualBus
 from autellix.services.simulator.worker import SimulatedWorker
 from autellix.services.simulator.workloads import Arrival, arrivals, check_fit
 
 TICK_MS = 1000.0
+WORKING_SET_TICKS = 16
+"""Ticks between two looks at the working set."""
 
 
 def simulate(scenario: Scenario) -> Result:
@@ -65,11 +70,17 @@ class World:
         self._oracle = Oracle(calibration.step)
         interrupts = Interrupts(scenario.interrupt_cap_s * 1000, scenario.interrupt_unknown_s * 1000)
         self._surroundings = Surroundings(self.clock, self.bus, self.store, block_tokens, interrupts, self)
+        self._ticks = 0
+        self._stays = Stays()
+        self._room_blocks = scenario.engines * (calibration.engine.kv_tokens // block_tokens)
         self._start_services()
         self.workers = [self._worker(number, calibration) for number in range(scenario.engines)]
         self.bus.subscribe(f"{INBOXES}*.*", Decoder(Frame | SessionAnswer), self._on_inbox)
         self.bus.subscribe(subjects.ENGINE_EVENTS, ENGINE_EVENTS, self._on_engine)
-        for number, arrival in enumerate(arriving):
+        self._coming = deque(enumerate(arriving))
+        """Programs that arrive when another is over."""
+        while self._coming and self._coming[0][1].at_ms < inf:
+            number, arrival = self._coming.popleft()
             self.clock.at(arrival.at_ms, partial(self._arrive, number, arrival))
 
     def _start_services(self) -> None:
@@ -113,17 +124,36 @@ class World:
         finished = self.measurements.programs_finished
         return Result(
             scenario=self._scenario,
-            summary=summary(rows, engines, programs_finished=finished, virtual_ms=now_ms, limit_hit=limit_hit),
+            summary=summary(
+                rows,
+                engines,
+                programs_finished=finished,
+                working_set=self.measurements.mean_working_set,
+                virtual_ms=now_ms,
+                limit_hit=limit_hit,
+            ),
             engines=engines,
             programs=rows,
             calls=self.measurements.calls,
             loads=self.measurements.loads,
+            stays=self._stays.all(now_ms),
         )
 
     def _tick(self) -> None:
         for core in (self.manager, self.table, self.balancer):
             self.bus.say(core.tick(self.clock.now_ms))
+        if self._scenario.keep_stays:
+            numbers = {agent.program_id: number for number, agent in self.agents.items()}
+            self._stays.look(self.workers, numbers, self.clock.now_ms)
+        if not self._ticks % WORKING_SET_TICKS:
+            self.measurements.working_set(self._working_set())
+        self._ticks += 1
         self.clock.at(self.clock.now_ms + TICK_MS, self._tick)
+
+    def _working_set(self) -> float:
+        """Return the contexts of the live programs, what they have in common once, over the room for them."""
+        keys = {key for agent in self.agents.values() for context in agent.contexts() for key in context}
+        return len(keys) / self._room_blocks
 
     def _arrive(self, number: int, arrival: Arrival) -> None:
         contents = self._contents.of_program(arrival.trace, arrival.program)
@@ -151,3 +181,6 @@ class World:
         self._oracle.over(agent.program_id)
         self.measurements.over(agent, self.clock.now_ms)
         del self.agents[agent.number]
+        if self._coming:
+            number, arrival = self._coming.popleft()
+            self._arrive(number, arrival._replace(at_ms=self.clock.now_ms))

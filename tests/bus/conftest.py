@@ -148,11 +148,18 @@ class Pipeline:
         self.client = Client(await self._connected())
         await self.client.listen()
 
-    async def start_engine(self, engine_id: str = "e0", *, step_ms: float = 0.0, **settings: Any) -> EngineWorker:
+    async def start_engine(
+        self,
+        engine_id: str = "e0",
+        *,
+        engine: type[SimulatedExecutor] = SimulatedExecutor,
+        step_ms: float = 0.0,
+        **settings: Any,
+    ) -> EngineWorker:
         """Start a worker with a simulated engine and return it when the balancer knows it."""
-        info = EngineInfo(("m",), "atlas", 4, 0, 100_000)
+        info = EngineInfo(("m",), "atlas", 4, 100_000, 100_000)
         wanted = EngineWorkerSettings(**{"engine_id": engine_id, "heartbeat_s": 0.05, "drain_s": 5.0, **settings})
-        executor = SimulatedExecutor(info, step_ms=step_ms)
+        executor = engine(info, step_ms=step_ms)
         worker = EngineWorker(await self._connected(), executor, wanted, on_gone=lambda: None)
         await self.worker_stack.enter_async_context(worker)
         while EngineId(engine_id) not in await self.engines():

@@ -58,6 +58,7 @@ class Bench:
         """Go by another policy, and by these options beside the usual ones, from now on; the engine is idle."""
         assert not self.scheduler.requests
         self.scheduler.reset_prefix_cache()
+        self.scheduler._notices.receive()  # what is left from before is about nobody here
         self.scheduler._follow(msgspec.structs.replace(self.options, policy=policy, **options))
         self.turns, self.ended, self.texts = [], {}, {}
 
@@ -66,12 +67,20 @@ class Bench:
         self.notices.tell(notice)
 
     def add(
-        self, name: str, prompt: str, *, service_ms: float = 0.0, kind: str = "", priority: int = 0, **params: Any
+        self,
+        name: str,
+        prompt: str,
+        *,
+        program: str = "",
+        service_ms: float = 0.0,
+        kind: str = "",
+        priority: int = 0,
+        **params: Any,
     ) -> None:
-        """Submit a call of a program that has attained so much; each letter of the prompt is a token."""
+        """Submit a call of a program, its own if none is named, that has attained so much; each letter is a token."""
         from vllm import SamplingParams
 
-        facts = {"autellix_call_id": name, "autellix_program_id": name, "autellix_service_ms": service_ms}
+        facts = {"autellix_call_id": name, "autellix_program_id": program or name, "autellix_service_ms": service_ms}
         facts |= {"autellix_critical_path_ms": service_ms, "autellix_kind": kind}
         known: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True, "max_tokens": 8, **params}
         sampling = SamplingParams(**known, extra_args=facts)

@@ -175,7 +175,7 @@ def test_nothing_is_left_of_those_that_went_at_once(bench: Bench, policy: str) -
     bench.engine.abort_request(names)
     while bench.engine.engine_core.engine_core.scheduler.has_requests():
         bench.engine.step()
-    told = [report for report in bench.receiver.receive() if isinstance(report, Busy)]
+    told = [report.load for report in bench.receiver.receive() if isinstance(report, Busy)]
     bench.add("next", "go", max_tokens=2)
     bench.finish()
 

@@ -1,8 +1,9 @@
-"""vLLM's features under every policy, on a real engine: what comes out is what stock order gives."""
+"""vLLM's features under every policy and gate, on a real engine: what comes out is what stock order gives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,10 +21,11 @@ pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]
 LONG = "a long story about programs and engines. " * 20
 
 
-@pytest.fixture(params=sorted(POLICIES))
+@pytest.fixture(params=[*product(sorted(POLICIES), ["off"]), ("atlas", "fair"), ("fcfs", "plain")], ids="-".join)
 def engine(bench: Bench, request: pytest.FixtureRequest) -> Bench:
-    """Return the idle engine under each policy, with an empty cache."""
-    bench.use(request.param)
+    """Return the idle engine under each policy and behind each gate, with an empty cache."""
+    policy, gate = request.param
+    bench.use(policy, gate=gate)
     return bench
 
 

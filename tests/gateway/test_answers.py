@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING
 
 from structlog.testing import capture_logs
 
+from autellix.schemas.base import ErrorBody
+from autellix.schemas.codec import encode
+from autellix.schemas.ids import CallId
+from autellix.schemas.messages import Failed
+
 if TYPE_CHECKING:
     from tests.gateway.conftest import Front
 
@@ -70,6 +75,23 @@ async def test_error_before_the_first_chunk(front: Front) -> None:
     assert answer.headers["retry-after"] == "3"
     expected = {"message": "it broke", "type": "server_error", "param": None, "code": "broken"}
     assert answer.json() == {"error": expected}
+
+
+async def test_full_engines(front: Front) -> None:
+    """A call that the load balancer refuses since engines are full is a 503 that says when to come again."""
+    asking, call = await front.ask(headers={"x-autellix-deadline-ms": "5000"})
+    error = ErrorBody(message="full", type="server_error", code="engine_full")
+    await call.send(
+        encode(Failed(status=503, error=error, call_id=CallId("call-1"), retry_after_s=12.3, retry_safe=True))
+    )
+    answer = await asking
+
+    assert 5000.0 == call.request.deadline_ms
+    assert (503, "13", "engine_full") == (
+        answer.status_code,
+        answer.headers["retry-after"],
+        answer.json()["error"]["code"],
+    )
 
 
 async def test_call_is_logged(front: Front) -> None:

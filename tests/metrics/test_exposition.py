@@ -39,6 +39,11 @@ LOAD = EngineLoad(
     waiting=2,
     kv_usage=0.5,
     steps=7,
+    programs_resident=5,
+    programs_held=2,
+    held_tokens=6000,
+    pool_ms=1500.0,
+    expected_wait_ms=250.0,
     at_ms=0.0,
 )
 
@@ -141,6 +146,11 @@ async def test_an_engine(scraped: Scraped) -> None:
         "autellix_engine_running_calls e0": 3,
         "autellix_engine_waiting_calls e0": 2,
         "autellix_engine_kv_usage_ratio e0": 0.5,
+        "autellix_engine_resident_programs e0": 5,
+        "autellix_engine_held_programs e0": 2,
+        "autellix_engine_held_tokens e0": 6000,
+        "autellix_engine_pool_seconds e0": 1.5,
+        "autellix_engine_expected_hold_seconds e0": 0.25,
         "autellix_engine_steps_total e0": 7,
         "autellix_engine_info e0 atlas": 1,
     }

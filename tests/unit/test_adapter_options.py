@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autellix.engine.executor import EngineCall, Started
+from autellix.engine.executor import EngineCall, Load, Started
 from autellix.engine.vllm_adapter.options import SchedulerOptions, from_config, from_xargs, to_config, to_xargs
 from autellix.engine.vllm_adapter.reports import Busy, Ended, ReportReceiver, ReportSender
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
 
-BUSY = Busy(running=1, waiting=2, kv_usage=0.5, steps=3)
+BUSY = Busy(load=Load(running=1, waiting=2, kv_usage=0.5, steps=3))
 durations = st.floats(0, 1e12)
 
 
@@ -51,7 +51,7 @@ def test_facts_survive_the_way(service_ms: float, path_ms: float, waiting_ms: fl
     facts = ProgramFacts(service_ms=service_ms, critical_path_ms=path_ms, waiting_ms=waiting_ms, kind=kind)
     call = EngineCall(CallId("c1"), ProgramId("p"), ThreadId("main"), "/v1/completions", {}, facts)
 
-    assert from_xargs({**to_xargs(call), "other": [1]}, "request-1") == ("c1", "p", facts)
+    assert from_xargs({**to_xargs(call), "other": [1]}, "request-1") == ("c1", "p", "main", facts, False)
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "much", None, [1.0]])
@@ -59,13 +59,13 @@ def test_facts_that_are_none(value: object) -> None:
     """What came past the worker and is no duration counts as none; it harms nobody else's order."""
     arguments = {"autellix_call_id": "c1", "autellix_program_id": "p", "autellix_service_ms": value}
 
-    assert from_xargs(arguments, "request-1") == ("c1", "p", ProgramFacts())
+    assert from_xargs(arguments, "request-1").program == ProgramFacts()
 
 
 @pytest.mark.parametrize("arguments", [None, {}, {"other": 1}])
 def test_request_without_facts(arguments: dict[str, object] | None) -> None:
     """A request that came past the worker is a call of its own, of a program that had nothing."""
-    assert from_xargs(arguments, "request-1") == ("request-1", "request-1", ProgramFacts())
+    assert from_xargs(arguments, "request-1") == ("request-1", "request-1", "", ProgramFacts(), True)
 
 
 def test_reports_in_order(receiver: ReportReceiver) -> None:
@@ -75,6 +75,7 @@ def test_reports_in_order(receiver: ReportReceiver) -> None:
         call_id=CallId("c1"),
         service_ms=1.5,
         wait_ms=0.0,
+        held_ms=0.0,
         preemptions=0,
         queues=tuple(range(12)) * 100,
         prompt_tokens=1,

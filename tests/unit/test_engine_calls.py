@@ -99,6 +99,7 @@ def test_life_of_a_call(calls: EngineCalls, told: Told, request_of: CreateReques
             call_id=CALL,
             service_ms=30.0,
             wait_ms=20.0,
+            held_ms=0.0,
             preemptions=0,
             queues=(1,),
             prompt_tokens=3,

@@ -52,6 +52,23 @@ def test_agent() -> None:
     ]
 
 
+def test_deadline() -> None:
+    """A header says how long the client would wait; without it, or blank, it has no deadline."""
+    known = [
+        call(headers).deadline_ms for headers in ({"x-autellix-deadline-ms": value} for value in ("2500", " 2.5 ", " "))
+    ]
+
+    assert [2500.0, 2.5, None, None] == [*known, call({}).deadline_ms]
+
+
+def test_deadline_that_is_no_number() -> None:
+    """A deadline that cannot be read is refused by the name of its header."""
+    with pytest.raises(InvalidRequestError) as refused:
+        call({"x-autellix-deadline-ms": "soon"})
+
+    assert (400, "x-autellix-deadline-ms") == (refused.value.status, refused.value.body.param)
+
+
 def test_body_keeps_its_session() -> None:
     """The fields of the body are not touched."""
     assert call({}, session_id=" a ", x=1).body == {"session_id": " a ", "x": 1}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autellix.engine.policy import POLICIES, Policy, policy_named
+from autellix.engine.policy import GATES, POLICIES, Policy, default_gate, gate_named, policy_named
 from autellix.engine.policy.ladder import Ladder
 from autellix.engine.policy.queues import CallQueues
 from autellix.engine.policy.round_robin import RoundRobin
@@ -15,10 +15,11 @@ PROGRAM = ProgramFacts(service_ms=700.0, critical_path_ms=300.0, waiting_ms=50.0
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("fcfs", 0.0), ("mlfq", 0.0), ("plas", 700.0), ("atlas", 300.0), ("gittins", 700.0)]
+    ("name", "expected"),
+    [("fcfs", 0.0), ("mlfq", 0.0), ("plas", 700.0), ("atlas", 300.0), ("gittins", 700.0), ("auto", 300.0)],
 )
 def test_entry_service(name: str, expected: float) -> None:
-    """PLAS and Gittins go by the sum, ATLAS by the critical path, the others by nothing of the program."""
+    """PLAS and Gittins go by the sum, ATLAS by the critical path, as Auto at first, the others by nothing."""
     assert expected == policy_named(name).entry_service_ms(PROGRAM)
 
 
@@ -57,5 +58,19 @@ def test_round_robin() -> None:
 
 def test_unknown_policy() -> None:
     """The error for an unknown name lists the known ones."""
-    with pytest.raises(ValueError, match="unknown policy 'best'; known: fcfs, mlfq, plas, atlas, gittins"):
+    with pytest.raises(ValueError, match="unknown policy 'best'; known: fcfs, mlfq, plas, atlas, gittins, auto"):
         policy_named("best")
+
+
+def test_gates() -> None:
+    """`auto` is an order and a gate; the other policies have a gate only if one is asked for."""
+    assert {"fair": ["auto"], "off": ["fcfs", "mlfq", "plas", "atlas", "gittins"]} == {
+        gate: [name for name in POLICIES if default_gate(name) == gate] for gate in ("fair", "off")
+    }
+    assert {"off", "fair", "plain"} == set(GATES)
+
+
+def test_unknown_gate() -> None:
+    """The error for an unknown gate lists the known ones."""
+    with pytest.raises(ValueError, match="unknown gate 'wide'; known: off, fair, plain"):
+        gate_named("wide", blocks=1, block_tokens=1, cache=NoCache())

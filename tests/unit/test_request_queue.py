@@ -125,6 +125,36 @@ def test_put_back(queue: ProgramRequestQueue, waiting: Callable[..., dict[str, R
     assert drained(queue) == ["a", "b"]
 
 
+def test_held(queue: ProgramRequestQueue, ranks: Ranks, waiting: Callable[..., dict[str, Request]]) -> None:
+    """A held request is counted and listed, last, but not offered until it passes, at the rank it has then."""
+    requests = waiting(a=(0, 0.0, 0), b=(0, 0.0, 1), c=(0, 0.0, 2))
+    queue.hold(requests["a"])
+    queue.hold(requests["b"])
+    ranks["b"] = (0, 1.0, 3)
+    queue.rerank(requests["b"])
+
+    assert (len(queue), ids(queue)) == (3, ["c", "a", "b"])
+    assert [request.request_id for request in queue.best_first()] == ["c"]
+    queue.let_pass(requests["a"])
+    queue.let_pass(requests["b"])
+    queue.let_pass(requests["c"])
+    assert drained(queue) == ["a", "c", "b"]
+
+
+def test_all_held(queue: ProgramRequestQueue, waiting: Callable[..., dict[str, Request]]) -> None:
+    """With all requests held there is none to let in; one that is removed does not come back."""
+    requests = waiting(a=(0, 0.0, 0), b=(0, 0.0, 1))
+    for request in requests.values():
+        queue.hold(request)
+    queue.remove_requests([requests["a"]])
+    queue.let_pass(requests["a"])
+
+    assert not queue
+    assert ids(queue) == ["b"]
+    with pytest.raises(IndexError):
+        queue.peek_request()
+
+
 def test_first_leaves_everything(queue: ProgramRequestQueue, waiting: Callable[..., dict[str, Request]]) -> None:
     """Looking at the first few takes nothing away."""
     waiting(a=(0, 0.0, 2), b=(0, 0.0, 0), c=(0, 0.0, 1))

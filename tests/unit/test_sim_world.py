@@ -74,7 +74,7 @@ def test_nothing_is_left_behind(policy: str) -> None:
     assert [0, 0] == [engine.used for engine in ran.balancer._engines.values()]
     assert {0} == {record.live_calls for record in rows(ran)}
     assert {"ended"} == {record.state for record in rows(ran)}
-    assert [(0, 0, 0.0)] * 2 == [worker.engine.load()[:3] for worker in ran.workers]
+    assert [(0, 0, 0.0)] * 2 == [worker.engine.load(0.0)[:3] for worker in ran.workers]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -158,7 +158,7 @@ def test_a_program_fails_with_its_call() -> None:
     assert 1 == result.summary.failed
     assert 1 < len(failures)
     assert ({}, {}, {}) == (ran.manager._sessions, ran.agents, ran.store)
-    assert [(0, 0, 0.0)] == [worker.engine.load()[:3] for worker in ran.workers]
+    assert [(0, 0, 0.0)] == [worker.engine.load(0.0)[:3] for worker in ran.workers]
 
 
 def _first_live(of: World) -> CancelCalls:

@@ -1,7 +1,9 @@
 """The simulated KV blocks under any sequence of events: none is lost, none in use is evicted, prefixes stay whole."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -15,6 +17,11 @@ LONGEST = 12
 def chain(stem: int, fork: int) -> list[int]:
     """Return the keys of one content: two contents of one stem are equal up to the smaller fork."""
     return [stem * 1000 + place if place < fork else stem * 1000 + fork * 20 + place + 100 for place in range(LONGEST)]
+
+
+def behind(stem: int, place: int) -> list[int]:
+    """Return the keys of all contents of a stem from a place on, each after those before it."""
+    return list(dict.fromkeys(key for fork in range(7) for key in chain(stem, fork)[place:]))
 
 
 @dataclass(eq=False)
@@ -63,6 +70,23 @@ class BlocksMachine(RuleBasedStateMachine):
             call.full = len(call.holding)
             assert all(key in self.pool._oldest for key in call.keys[: call.full])
 
+    @rule(stem=st.integers(0, 2), place=st.integers(0, LONGEST - 1))
+    def expose(self, stem: int, place: int) -> None:
+        """What no call holds may be evicted first, with all that is behind it; until then it is there."""
+        free, cached = self.pool.free, set(self.pool._oldest)
+        self.pool.expose(behind(stem, place))
+        assert free == self.pool.free
+        assert cached == set(self.pool._oldest)
+
+    @rule(stem=st.integers(0, 2), place=st.integers(0, LONGEST - 1))
+    def evict(self, stem: int, place: int) -> None:
+        """What no call holds is evicted, with all that is behind it."""
+        free, keys = self.pool.free, behind(stem, place)
+        self.pool.evict(keys)
+        held = {key for call in self.live for key in call.keys[: call.full]}
+        assert free == self.pool.free
+        assert set(keys) & set(self.pool._oldest) <= held
+
     @rule(call=consumes(calls))
     def end(self, call: Call) -> None:
         """A call ends; until blocks are short it could go on where it was."""
@@ -99,14 +123,30 @@ TestBlocks = BlocksMachine.TestCase
 TestBlocks.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 
 
-def test_the_oldest_go_first_and_of_a_call_the_last() -> None:
-    """Eviction takes blank blocks, then the first call's last block, then those before it, then the second call's."""
-    pool = BlockPool(7)
-    for keys in ([1, 2, 3], [11, 12, 13]):
-        holding = Holding(blank=3)
-        pool.take(3)
+def pool_of(blocks: int, *chains: Sequence[int]) -> BlockPool:
+    """Return a pool where calls of these contents came and went, one after the other."""
+    pool = BlockPool(blocks)
+    for keys in chains:
+        pool.take(len(keys))
+        holding = Holding(blank=len(keys))
         pool.fill(holding, keys)
         pool.release(holding)
+    return pool
+
+
+def evicted(pool: BlockPool) -> list[int]:
+    """Let all that is free be evicted, block by block, and return the keys in the order in which they go."""
+    gone: list[int] = []
+    while pool.free:
+        before = set(pool._oldest)
+        pool.take(1)
+        gone += before - set(pool._oldest)
+    return gone
+
+
+def test_the_oldest_go_first_and_of_a_call_the_last() -> None:
+    """Eviction takes blank blocks, then the first call's last block, then those before it, then the second call's."""
+    pool = pool_of(7, [1, 2, 3], [11, 12, 13])
     left = []
     for _ in range(7):
         pool.take(1)
@@ -118,28 +158,71 @@ def test_the_oldest_go_first_and_of_a_call_the_last() -> None:
 
 def test_what_was_shared_again_is_evicted_later() -> None:
     """A use puts blocks at the end of the order of eviction."""
-    pool = BlockPool(4)
-    for keys in ([1, 2], [11, 12]):
-        holding = Holding(blank=2)
-        pool.take(2)
-        pool.fill(holding, keys)
-        pool.release(holding)
+    pool = pool_of(4, [1, 2], [11, 12])
     pool.release(pool.share([1, 2], 2))
     pool.take(2)
 
     assert (2, 0) == (pool.cached([1, 2], 2), pool.cached([11, 12], 2))
 
 
-def test_void_entries_do_not_pile_up() -> None:
-    """What is remembered of the order of release is bounded by the blocks, however often they are shared."""
-    pool = BlockPool(32)
-    keys = list(range(32))
-    holding = Holding(blank=32)
-    pool.take(32)
-    pool.fill(holding, keys)
-    pool.release(holding)
-    for _ in range(1000):
-        pool.release(pool.share(keys, 32))
+def test_exposed_blocks_go_first() -> None:
+    """Before what was free for longer, in the order of exposure, and of what was exposed together the last first."""
+    pool = pool_of(9, [1, 2, 3], [11, 12, 13], [21, 22, 23])
+    pool.expose([22, 23])
+    pool.expose([12, 13])
 
-    assert pool._entries <= 4 * 32
-    assert len(pool._releases) <= 4 * 32
+    assert [23, 22, 13, 12, 3, 2, 1, 11, 21] == evicted(pool)
+
+
+def test_what_was_shared_again_is_exposed_no_more() -> None:
+    """What a call takes up again goes when it would have gone without the exposure; the rest stays exposed."""
+    pool = pool_of(6, [1, 2, 3], [11, 12, 13])
+    pool.expose([1, 2, 3])
+    pool.release(pool.share([1, 2], 2))
+
+    assert [3, 13, 12, 11, 2, 1] == evicted(pool)
+
+
+def test_what_is_held_is_neither_exposed_nor_evicted() -> None:
+    """Of a content of which a call holds a copy the other copies go; its own stays, and when it ends is the last."""
+    pool = pool_of(6, [1, 2])
+    holding = Holding(blank=2)
+    pool.take(2)
+    pool.fill(holding, [1, 2])
+    pool.release(pool.share([1, 2], 2))
+    pool.expose([1, 2])
+    pool.evict([2])
+    assert (4, 2) == (pool.free, pool.cached([1, 2], 2))
+    pool.evict([1, 2])
+    assert (4, 2) == (pool.free, pool.cached([1, 2], 2))
+    pool.release(holding)
+
+    assert [2, 1] == evicted(pool)
+
+
+def test_what_is_evicted_is_blank() -> None:
+    """It is the first to be taken, and nothing else is evicted for it."""
+    pool = pool_of(6, [1, 2, 3], [11, 12, 13])
+    pool.evict([2, 3, 99])
+    pool.take(2)
+
+    assert 1 == pool.cached([1, 2, 3], 3)
+    assert 3 == pool.cached([11, 12, 13], 3)
+    assert 4 == pool.free
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_void_entries_do_not_pile_up(*, shared: bool) -> None:
+    """What is remembered of the order of eviction is bounded by the blocks, however often they change their places."""
+    keys = list(range(32))
+    pool = pool_of(64, keys, keys)
+    holding = pool.share(keys, 32)
+    for _ in range(1000):
+        if shared:
+            pool.release(pool.share(keys, 32))
+        pool.expose(keys)
+
+    assert pool._entries <= 4 * 64
+    assert len(pool._releases) + len(pool._exposed) <= 4 * 64
+    pool.release(holding)
+    assert [*reversed(keys)] == evicted(pool)

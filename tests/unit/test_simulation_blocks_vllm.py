@@ -10,11 +10,11 @@ from autellix.engine.simulation.calls import Counters, SimulatedCall
 from autellix.engine.simulation.live import LiveCall
 from autellix.engine.simulation.memory import KvMemory
 from autellix.engine.simulation.timing import EngineLimits, EngineOptions
+from tests.unit.kv_manager import BLOCK_SIZE, vllm_manager, vllm_request
 
 pytestmark = pytest.mark.vllm
 
 BLOCKS = 40
-BLOCK_SIZE = 4
 LONGEST = 60
 
 
@@ -31,7 +31,7 @@ class Both:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.manager = vllm_manager()
+        self.manager = vllm_manager(BLOCKS, LONGEST)
         limits = EngineLimits(
             slots=1,
             kv_tokens=BLOCKS * BLOCK_SIZE,
@@ -112,34 +112,6 @@ class Both:
         keys = [self.names.setdefault(tuple(tokens[:end]), len(self.names)) for end in ends]
         call = SimulatedCall(f"c{self.calls}", "p", None, len(tokens), 1, keys)  # type: ignore[arg-type]
         return Pair(vllm_request(call.call_id, tokens), LiveCall(call, None, (0, 0.0, 0)))  # type: ignore[arg-type]
-
-
-def vllm_manager() -> Any:
-    """Return vLLM's KV cache manager; it keeps one block as a placeholder."""
-    import torch
-    from vllm.v1.core.kv_cache_manager import KVCacheManager
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-
-    spec = FullAttentionSpec(block_size=BLOCK_SIZE, num_kv_heads=1, head_size=1, dtype=torch.float32)
-    config = KVCacheConfig(BLOCKS + 1, [], [KVCacheGroupSpec(["layer"], spec)])
-    return KVCacheManager(config, LONGEST, scheduler_block_size=BLOCK_SIZE, hash_block_size=BLOCK_SIZE)
-
-
-def vllm_request(request_id: str, tokens: list[int]) -> Any:
-    """Return vLLM's own request, with hashes of its blocks."""
-    from vllm import SamplingParams
-    from vllm.utils.hashing import sha256
-    from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-    from vllm.v1.request import Request
-
-    init_none_hash(sha256)
-    return Request(
-        request_id,
-        tokens,
-        SamplingParams(max_tokens=1),
-        None,
-        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
-    )
 
 
 @pytest.mark.parametrize("seed", range(8))

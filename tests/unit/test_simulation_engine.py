@@ -59,7 +59,7 @@ def test_one_call_alone() -> None:
 
     assert 100.0 == sut.next_ms
     assert [Happening(100.0, Started(CallId("a"), 0.0))] == sut.advance(100.0)
-    assert Load(running=1, waiting=0, kv_usage=2 / 100, steps=0) == sut.load()
+    assert Load(running=1, waiting=0, kv_usage=2 / 100, steps=0) == sut.load(0.0)
 
     happened = rest(sut)
     assert [(151.0, "Ended", "a")] == told(happened)
@@ -67,7 +67,7 @@ def test_one_call_alone() -> None:
     assert (51.0, 0.0, 5, 4, 0) == (
         account.service_ms, account.wait_ms, account.prompt_tokens, account.output_tokens, account.cached_tokens
     )  # fmt: skip
-    assert Load(running=0, waiting=0, kv_usage=0.0, steps=4) == sut.load()
+    assert Load(running=0, waiting=0, kv_usage=0.0, steps=4) == sut.load(0.0)
     assert (4, 51.0, 5) == (sut.counters.steps, sut.counters.busy_ms, sut.counters.prefill_tokens)
 
 
@@ -222,7 +222,7 @@ def test_an_aborted_call_ends_with_the_step_under_way() -> None:
 
     assert [(27.0, "Ended", "b"), (27.0, "Ended", "a")] == told(happened)
     assert (2, 0) == (accounts(happened)["a"].output_tokens, accounts(happened)["b"].output_tokens)
-    assert Load(running=0, waiting=0, kv_usage=0.0, steps=2) == sut.load()
+    assert Load(running=0, waiting=0, kv_usage=0.0, steps=2) == sut.load(0.0)
 
 
 def test_the_scheduler_adds_its_time() -> None:

@@ -124,7 +124,7 @@ def test_a_jump_is_its_steps(
 
     assert stepped.happened == jumped.happened
     assert stepped.counters == jumped.counters
-    assert stepped.engine.load() == jumped.engine.load()
+    assert stepped.engine.load(0.0) == jumped.engine.load(0.0)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -153,7 +153,7 @@ def test_every_call_ends_once_and_its_account_adds_up(
             assert account.output_tokens == arrival.call.output_tokens
         assert account.cached_tokens % BLOCK_SIZE == 0
         assert account.cached_tokens < account.prompt_tokens == arrival.call.prompt_tokens
-    assert lived.engine.load()[:3] == (0, 0, 0.0)
+    assert lived.engine.load(0.0)[:3] == (0, 0, 0.0)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -16,6 +16,8 @@ from autellix.schemas.messages import (
     CancelCalls,
     Failed,
     ProgramEnded,
+    ProgramFacts,
+    ReleasedCall,
     SubmitCall,
     SubmittedCall,
 )
@@ -82,3 +84,18 @@ def test_news_of_a_call(sessions: SessionManager, how: str) -> None:
     ended: list[CallId] = [message.call_id for _, message in wait(sessions) if isinstance(message, CallFailed)]
 
     assert ended == [other.call_id]
+
+
+@pytest.mark.parametrize("then", ["routed", "lost"])
+def test_a_call_that_its_engine_gave_back(sessions: SessionManager, then: str) -> None:
+    """A call that was given back needs an engine anew: it is lost if none is chosen for it in time."""
+    call = submit(sessions)
+    routed = about(call, CallRouted, engine_id=EngineId("e0"), reason="")
+    sessions.handle(routed, 1.0)
+    wait(sessions)
+    sessions.handle(ReleasedCall(call=call, program=ProgramFacts(), engine_id=EngineId("e0")), 1.0)
+    if then == "routed":
+        sessions.handle(routed, 1.0)
+    ended = [message.call_id for _, message in wait(sessions) if isinstance(message, CallFailed)]
+
+    assert ([call.call_id] if then == "lost" else []) == ended

@@ -15,6 +15,7 @@ from autellix.engine.executor import (
     EngineCall,
     EngineGoneError,
     EngineInfo,
+    Held,
     Load,
     Output,
     Preempted,
@@ -36,13 +37,14 @@ ENDED = Ended(
     call_id=CALL,
     service_ms=40.0,
     wait_ms=5.0,
+    held_ms=3.0,
     preemptions=1,
     queues=(0, 1),
     prompt_tokens=3,
     cached_tokens=2,
     output_tokens=9,
 )
-MEASURED = Account(40.0, 5.0, 1, (0, 1), 3, 2, 9)
+MEASURED = Account(40.0, 5.0, 3.0, 1, (0, 1), 3, 2, 9)
 
 
 class Engine:
@@ -152,14 +154,15 @@ async def test_facts_cannot_be_forged(executor: VllmExecutor, engine: Engine) ->
 
 async def test_turns_and_busy(executor: VllmExecutor, engine: Engine) -> None:
     """The worker is told each turn of a call, and how busy the engine last said it was."""
-    turns: list[Turn] = [Started(CALL, 2.5), Preempted(CALL), Resumed(CALL)]
+    turns: list[Turn] = [Held(CALL, 1, 64, 32), Started(CALL, 2.5), Preempted(CALL), Resumed(CALL)]
+    load = Load(running=1, waiting=2, kv_usage=0.5, steps=3, programs_held=4)
     told: list[Turn] = []
     executor.on_turn = told.append
     for turn in turns:
         engine.tell(turn)
-    engine.tell(Busy(running=1, waiting=2, kv_usage=0.5, steps=3))
+    engine.tell(Busy(load=load))
 
-    assert executor.load() == Load(1, 2, 0.5, 3)
+    assert executor.load() == load
     assert told == turns
 
 

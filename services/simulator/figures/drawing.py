@@ -23,8 +23,8 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     x_label: str
     y_label: str
     lines: list[Line]
-    kind: Literal["lines", "bars", "stacks"] = "lines"
-    """Bars and stacks stand at the places of `x_names`."""
+    kind: Literal["lines", "bars", "stacks", "spans"] = "lines"
+    """Bars and stacks stand at the places of `x_names`; a span is at a y, and reaches from its low to its high x."""
     x_names: list[str] = []
     y_log: bool = False
 

@@ -12,6 +12,7 @@ from autellix.services.simulator.figures.drawing import Drawing, Line, Panel
 
 PANELS_A_ROW = 4
 PANEL_INCHES = (4.2, 3.4)
+SPAN_COLORS = ("tab:blue", "tab:red", "tab:gray")
 Array = npt.NDArray[np.float64]
 GROUP_WIDTH = 0.8
 """Of the bars at one place; 1 is the distance to the next."""
@@ -23,7 +24,7 @@ def draw(drawing: Drawing, file: Path) -> None:
     rows = -(-len(drawing.panels) // PANELS_A_ROW)
     width, height = PANEL_INCHES
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    figure.suptitle(f"{drawing.figure}: {drawing.title}", fontsize="medium")
+    figure.suptitle(f"{drawing.figure}: {drawing.title}", fontsize="medium", wrap=True)
     for place, panel in enumerate(drawing.panels, 1):
         _draw_panel(figure.add_subplot(rows, columns, place), panel)
     FigureCanvasAgg(figure)
@@ -36,12 +37,21 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         for line in panel.lines:
             x, y, errors = _arrays(line)
             axes.errorbar(x, y, errors, label=line.label, marker="o", markersize=3, capsize=2)
+    elif panel.kind == "spans":
+        _draw_spans(axes, panel)
     else:
         _draw_bars(axes, panel)
     if panel.y_log:
         axes.set_yscale("log")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")
+
+
+def _draw_spans(axes: Axes, panel: Panel) -> None:
+    for line, color in zip(panel.lines, SPAN_COLORS, strict=False):
+        _, y, _ = _arrays(line)
+        low, high = (np.array(values, dtype=float) for values in (line.low, line.high))
+        axes.hlines(y, low, high, label=line.label, linewidth=2, colors=color)
 
 
 def _draw_bars(axes: Axes, panel: Panel) -> None:

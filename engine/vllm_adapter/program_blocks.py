@@ -1,0 +1,122 @@
+"""vLLM's prefix cache as the gate needs it: what of a program is there, and what is evicted first.
+
+Rules:
+* vLLM takes new blocks from the front of its free queue: those that hold nothing it could find again, then cached ones,
+  the longest free first. Between the two stand the exposed ones, in the order of exposure.
+* A block that a request takes up again is exposed no more; freed again it stands where vLLM puts it.
+* Several blocks may hold one content. What is done to a content is done to all of them that are free.
+"""
+
+from collections.abc import Collection, Iterable
+from itertools import takewhile
+
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_utils import BlockHash, FreeKVCacheBlockQueue, KVCacheBlock, make_block_hash_with_group_id
+
+GROUP = 0
+"""The only group of layers: the gate is for models with one (`engine_gate.py`)."""
+
+
+class FreeBlocks(FreeKVCacheBlockQueue):
+    """vLLM's free queue, which also knows where its first part ends: blank blocks, then exposed ones.
+
+    Args:
+        blocks: All free blocks, blank ones, in order.
+    """
+
+    def __init__(self, blocks: list[KVCacheBlock]) -> None:
+        super().__init__(blocks)
+        self.all_are_blank()
+
+    def all_are_blank(self) -> None:
+        """Note that no free block is cached any more."""
+        self._end = self.fake_free_list_tail.prev_free_block
+
+    def expose(self, block: KVCacheBlock) -> None:
+        """Move a free block to the end of the first part."""
+        self.remove(block)
+        after = self._end.next_free_block
+        block.prev_free_block, block.next_free_block = self._end, after
+        self._end.next_free_block = after.prev_free_block = block
+        self._end = block
+        self.num_free_blocks += 1
+
+    def remove(self, block: KVCacheBlock) -> None:
+        """Take a block out, wherever it stands."""
+        if block is self._end:
+            self._end = block.prev_free_block
+        super().remove(block)
+
+    def popleft(self) -> KVCacheBlock:
+        """Take the first block out.
+
+        Raises:
+            ValueError: when there is none.
+        """
+        block = super().popleft()
+        self._find_end_again()
+        return block
+
+    def popleft_n(self, n: int) -> list[KVCacheBlock]:
+        """Take the first `n` blocks out; there must be so many."""
+        blocks: list[KVCacheBlock] = super().popleft_n(n)
+        self._find_end_again()
+        return blocks
+
+    def prepend_n(self, blocks: list[KVCacheBlock]) -> None:
+        """Put blank blocks in front of all others."""
+        super().prepend_n(blocks)
+        if blocks and self._end is self.fake_free_list_head:
+            self._end = blocks[-1]
+
+    def _find_end_again(self) -> None:
+        """Note that the first part is empty if its end was taken out."""
+        if self._end.next_free_block is None:
+            self._end = self.fake_free_list_head
+
+
+class ProgramBlocks:
+    """The prefix cache of one engine, for `engine.policy.room`.
+
+    Args:
+        pool: vLLM's blocks, none of them cached; its free queue is replaced.
+    """
+
+    def __init__(self, pool: BlockPool) -> None:
+        self._pool = pool
+        self._free = pool.free_block_queue = FreeBlocks(pool.free_block_queue.get_all_free_blocks())
+
+    def cached(self, chain: Collection[BlockHash]) -> int:
+        """Return how many blocks of a chain are cached, counted up to the first that is not."""
+        return sum(1 for _ in takewhile(self._is_cached, chain))
+
+    def expose(self, blocks: Collection[BlockHash]) -> None:
+        """Let blocks that no request holds be evicted before all others; of these, the last one first."""
+        for block in reversed(self._free_ones(blocks)):
+            self._free.expose(block)
+
+    def evict(self, blocks: Collection[BlockHash]) -> None:
+        """Evict blocks, unless a request holds them."""
+        evicted = self._free_ones(blocks)
+        self._pool.evict_blocks({block.block_id for block in evicted})
+        for block in evicted:
+            self._free.remove(block)
+        self._free.prepend_n(evicted)
+
+    def was_reset(self) -> None:
+        """Note that vLLM evicted everything."""
+        self._free.all_are_blank()
+
+    def _is_cached(self, name: BlockHash) -> bool:
+        return self._pool.get_cached_block(name, [GROUP]) is not None
+
+    def _free_ones(self, names: Iterable[BlockHash]) -> list[KVCacheBlock]:
+        return [block for name in names for block in self._copies(name) if block.ref_cnt == 0]
+
+    def _copies(self, name: BlockHash) -> list[KVCacheBlock]:
+        """Return all blocks of one content."""
+        known = self._pool.cached_block_hash_to_block._cache  # noqa: SLF001 - its methods tell of one copy only
+        found = known.get(make_block_hash_with_group_id(name, GROUP))
+        if found is None:
+            return []
+        return list(found.values()) if isinstance(found, dict) else [found]

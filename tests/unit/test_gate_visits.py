@@ -1,0 +1,140 @@
+"""Held calls that pass though their programs are no residents: where they fit, and what it may cost."""
+
+import pytest
+
+from autellix.engine.policy.gate import LOOKED_AT, Gate
+from tests.unit.gate_world import POOL_MS, GateWorld, NoVisits, blocks
+
+SHARE = Gate.VISIT_SHARE
+SAVED_MS = 1000.0
+LOST_MS = 35 * POOL_MS / 100
+"""What it takes to compute 35 of 100 blocks."""
+
+
+def beside_a_resident(gate: type[Gate] = Gate) -> GateWorld:
+    """Return a gate with T_pool known and a resident of 60 blocks."""
+    sut = GateWorld(gate=gate)
+    sut.compute()
+    sut.call("a", 59)
+    return sut
+
+
+@pytest.mark.parametrize(("prompt", "passes"), [(29, True), (30, True), (37, True), (38, False)])
+def test_a_visit_fits_beside_all_claims(prompt: int, *, passes: bool) -> None:
+    """A call that fits in 0.98 of the blocks passes, and its program is a resident only if it fits in 0.90."""
+    sut = beside_a_resident()
+    sut.call("b", prompt)
+
+    assert passes == ("b" in sut.passed)
+    assert (prompt < 30) == ("b" in sut.residents)
+    assert 60 + (prompt + 1) * passes == sut.used
+
+
+def test_a_visitor_keeps_nothing() -> None:
+    """It claims blocks while it is in flight; what it leaves may be evicted before all that residents have."""
+    sut = beside_a_resident()
+    sut.call("b", 35)
+    sut.end("b", 36)
+
+    assert 60 == sut.used
+    assert blocks("b", 36) == sut.cache.exposed
+
+
+def test_without_a_budget_there_are_no_visits() -> None:
+    """A gate may be told to let residents pass only."""
+    sut = beside_a_resident(NoVisits)
+    sut.call("b", 35)
+
+    assert ["b"] == sut.held
+
+
+def visit_again(sut: GateWorld) -> None:
+    """Let `b`, of which everything was evicted, visit once more."""
+    sut.cache.evict(blocks("b", 36))
+    sut.call("b again", 35, program="b")
+    if "b again" not in sut.held:
+        sut.end("b again", 36)
+
+
+def test_computing_again_is_paid() -> None:
+    """When visits made the engine compute more again than is saved, there are none until that is paid back."""
+    sut = beside_a_resident()
+    sut.call("b", 35)
+    sut.end("b", 36)
+    for _ in range(3):
+        visit_again(sut)
+    assert [] == sut.held
+    visit_again(sut)
+    opens_in_ms = (3 * LOST_MS - SAVED_MS) / SHARE
+
+    assert ["b again"] == sut.held
+    assert opens_in_ms == pytest.approx(sut.gate.opens_in_ms)
+    sut.gate.step(opens_in_ms - 1.0, prompt_tokens=0, tokens=1, now_ms=sut.now_ms)
+    assert [] == sut.open()
+    sut.gate.step(1.1, prompt_tokens=0, tokens=1, now_ms=sut.now_ms)
+    assert ["b again"] == sut.open()
+
+
+def test_newcomers_cost_nothing() -> None:
+    """What is computed for the first time is not computed again, though it will be evicted."""
+    sut = beside_a_resident()
+    for number in range(100):
+        sut.call(f"new{number}", 35)
+        sut.end(f"new{number}")
+
+    assert 101 == len(sut.passed)
+    assert 0 == sut.gate.opens_in_ms
+
+
+def test_residents_pay_too() -> None:
+    """What a resident computes again counts like any other, and the resident itself is never held for it."""
+    sut = beside_a_resident()
+    sut.end("a", 60)
+    sut.call("b", 35)
+    sut.call("c", 0)
+    sut.end("b")
+    for number in range(2):
+        sut.cache.evict(blocks("a", 60))
+        sut.call(f"a{number}", 60, program="a")
+        sut.end(f"a{number}", 60)
+    sut.call("d", 35)
+
+    assert ["a", "b", "c", "a0", "a1"] == sut.passed
+    assert ["d"] == sut.held
+
+
+def test_computing_again_costs_nothing_before_its_time_is_known() -> None:
+    """While no prompt was measured there is nothing to reckon with."""
+    sut = GateWorld()
+    sut.call("a", 59)
+    sut.call("b", 35)
+    sut.end("b", 36)
+    for _ in range(100):
+        visit_again(sut)
+
+    assert [] == sut.held
+
+
+@pytest.mark.parametrize(("large", "passes"), [(LOOKED_AT, True), (LOOKED_AT + 1, False)])
+def test_so_many_are_looked_at(large: int, *, passes: bool) -> None:
+    """Behind the first up to 16 are looked at for one that may visit."""
+    sut = beside_a_resident()
+    for number in range(large):
+        sut.call(f"large{number}", 90)
+    sut.call("small", 9)
+
+    assert passes == ("small" in sut.passed)
+
+
+def test_all_that_may_visit_do_so_at_once() -> None:
+    """Every one of those looked at passes, as far as they fit beside each other."""
+    sut = beside_a_resident()
+    sut.call("b", 30)
+    sut.call("large", 90)
+    for number in range(3):
+        sut.call(f"c{number}", 9, level_ms=1.0)
+    assert ["large", "c0", "c1", "c2"] == sut.held
+
+    assert ["c0", "c1", "c2"] == sut.end("b")
+    assert ["large"] == sut.held
+    assert ["a"] == sut.residents
