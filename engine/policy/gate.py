@@ -204,9 +204,10 @@ class Gate:
         """Tell whether a call has not passed."""
         return self._of_call[call_id].calls[call_id].standing is not None
 
-    def held_ms(self, call_id: CallId) -> float:
-        """Return how long a call that passed was held."""
-        return self._of_call[call_id].calls[call_id].held_ms
+    def held_ms(self, call_id: CallId, now_ms: float) -> float:
+        """Return how long a call was held until it passed, or until now."""
+        gated = self._of_call[call_id].calls[call_id]
+        return gated.held_ms if gated.standing is None else now_ms - gated.arrived_at_ms
 
     def why_held(self, call_id: CallId) -> Hold:
         """Return why a held call has not passed."""

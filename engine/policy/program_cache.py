@@ -49,6 +49,8 @@ class ProgramCache:
     """By thread, the latest last."""
     had: dict[Block, None] = field(default_factory=dict)
     """All blocks it ever had or asked for."""
+    first_blocks: int = 0
+    """So many of these, the first, were in its first prompt."""
     claimed: Blocks = field(default_factory=dict)
     claimed_blank: int = 0
     is_resident: bool = False

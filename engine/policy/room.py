@@ -4,12 +4,14 @@ Rules:
 * A resident claims the blocks of its calls and of what each of its threads left last; any other program those of its
   calls in flight. A block counts once, whoever claims it.
 * A block that nobody claims is exposed: evicted before all that somebody claims. It stays where it is until then.
-* When a program is over, the blocks that no live program ever had or asked for are evicted at once.
+* When a program is over, its blocks that no live program ever had or asked for are of no use to anybody and evicted at
+  once, but for those of its first prompt: others may begin like it, with the same system prompt. They are exposed.
 * Whoever loses a block loses those behind it in the chain, at the same time or before: no block is left behind whose
   beginning is gone.
 """
 
 from collections.abc import Collection
+from itertools import islice
 from typing import Protocol
 
 from autellix.engine.policy.claims import Block, Chain, Claims
@@ -72,6 +74,8 @@ class Room:
 
     def note(self, program: ProgramCache, chain: Chain) -> None:
         """Note that a program has, or is going to have, these blocks."""
+        if not program.had:
+            program.first_blocks = len(chain)
         new = [block for block in chain if block not in program.had]
         program.had.update(dict.fromkeys(new))
         self._had.add(new)
@@ -92,4 +96,5 @@ class Room:
         """Take all claims of a program that is over."""
         self._cache.expose(self._claims.drop(program.claimed))
         self._blank -= program.claimed_blank
-        self._cache.evict(self._had.drop(program.had))
+        first = set(islice(program.had, program.first_blocks))
+        self._cache.evict([block for block in self._had.drop(program.had) if block not in first])

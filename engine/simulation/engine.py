@@ -154,7 +154,7 @@ class SimulatedEngine:
 
     def _end(self, live: LiveCall, now_ms: float) -> None:
         """Let a call leave and tell it."""
-        held_ms = self._batch.entrance.held_ms(live)
+        held_ms = self._batch.entrance.held_ms(live, now_ms)
         self._batch.remove(live, now_ms)
         queued = self._queues.remove(live.call.call_id, now_ms)
         self.counters.output_tokens += live.generated

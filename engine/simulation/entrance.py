@@ -57,9 +57,9 @@ class Entrance:
         """Return why a call has not passed; None: it has."""
         return self._gate.why_held(live.call.call_id) if self._gate and self.is_held(live) else None
 
-    def held_ms(self, live: LiveCall) -> float:
-        """Return how long a call that passed was held."""
-        return self._gate.held_ms(live.call.call_id) if self._gate else 0.0
+    def held_ms(self, live: LiveCall, now_ms: float) -> float:
+        """Return how long a call was held until it passed, or until now."""
+        return self._gate.held_ms(live.call.call_id, now_ms) if self._gate else 0.0
 
     def reranked(self, live: LiveCall, now_ms: float) -> None:
         """Note that a held call has another rank."""

@@ -96,7 +96,7 @@ class EngineGate:
         if len(state.live) > 1:
             return
         del self._computed[call_id]
-        state.held_ms = self._gate.held_ms(call_id)
+        state.held_ms = self._gate.held_ms(call_id, now_ms)
         context = list(dict.fromkeys(chain.from_iterable(computed)))
         self._gate.left(call_id, context, state.output_tokens + request.num_output_tokens, now_ms)
         if state.facts.came_past_the_worker:

@@ -55,17 +55,18 @@ def test_nothing_is_free_when_residents_have_outgrown_the_room() -> None:
 
 
 def test_how_long_it_was_held() -> None:
-    """From its arrival until it passed; a call that is not held was not."""
+    """From its arrival until it passed, or until now; a call that passes at once is not held."""
     sut = pressed()
     assert (False, True) == (sut.gate.is_held(CallId("a")), sut.gate.is_held(CallId("b")))
     sut.wait(50.0)
+    assert 50.0 == sut.gate.held_ms(CallId("b"), sut.now_ms)
     sut.end("a")
     sut.over("a")
     sut.wait(10.0)
 
-    assert (50.0, False) == (sut.gate.held_ms(CallId("b")), sut.gate.is_held(CallId("b")))
+    assert (50.0, False) == (sut.gate.held_ms(CallId("b"), sut.now_ms), sut.gate.is_held(CallId("b")))
     sut.call("b2", 39, program="b", thread="two")
-    assert 0.0 == sut.gate.held_ms(CallId("b2"))
+    assert 0.0 == sut.gate.held_ms(CallId("b2"), sut.now_ms)
 
 
 def test_a_held_call_that_is_aborted_leaves_nothing() -> None:
@@ -94,32 +95,35 @@ def test_a_passed_call_that_is_aborted_leaves_what_it_computed() -> None:
 
 
 def test_who_is_over_gives_up_what_no_other_had() -> None:
-    """Its blocks are evicted, but for those that a live program had or asked for, held or not, in flight or not."""
+    """What a live program had or asked for stays, and the first prompt, exposed; the rest is evicted at once."""
     sut = GateWorld(gate=NoVisits)
-    system = blocks("system", 10)
-    sut.call("a", blocks("a", 70, after=system))
-    sut.call("b", blocks("a", 20, after=system), program="b", level_ms=1.0)
-    sut.call("c", blocks("c", 80, after=blocks("a", 15, after=system)))
-    assert ["c"] == sut.held
-    sut.end("b", blocks("a", 20, after=system))
+    sut.call("a1", 10, program="a")
+    sut.end("a1", 20)
+    sut.call("a2", 60, program="a")
+    sut.call("b", blocks("b", 70, after=blocks("a", 30)))
+    assert ["b"] == sut.held
+    sut.abort("b")
+    sut.end("a2", 65)
+    sut.over("a")
+    assert set(blocks("a", 30)) == sut.cache.there
     sut.over("b")
-    sut.end("a", blocks("a", 75, after=system))
-    sut.gate.over(sut.program("a").program_id, sut.now_ms)
 
-    assert set(blocks("a", 15, after=system)) == sut.cache.there
+    assert blocks("a", 30) == sut.cache.exposed
 
 
 def test_it_is_over_when_its_last_call_has_left() -> None:
-    """What its calls in flight need stays until they have left."""
+    """What its calls in flight need stays until they have left; then its first prompt does, and may be evicted."""
     sut = GateWorld()
     sut.call("a1", 10, program="a")
-    sut.call("a2", 10, program="a", thread="two")
+    sut.call("a2", 20, program="a", thread="two")
     sut.end("a1")
     sut.over("a")
     assert ["a"] == sut.residents
     sut.end("a2")
 
-    assert (0, [], set()) == (sut.used, sut.residents, sut.cache.there)
+    assert (0, []) == (sut.used, sut.residents)
+    assert blocks("a", 10) == sut.cache.exposed
+    assert set(blocks("a", 10)) == sut.cache.there
 
 
 def test_over_and_unknown() -> None:

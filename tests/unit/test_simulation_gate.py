@@ -2,16 +2,17 @@
 
 import heapq
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 import pytest
 
-from autellix.engine.executor import Held, ProgramOver
+from autellix.engine.executor import Held, ProgramOver, Started
 from autellix.engine.policy import call_queues, policy_named
 from autellix.engine.policy.gittins import rank_table
-from autellix.engine.simulation.calls import Counters, Ended, Happening, SimulatedCall
+from autellix.engine.simulation.calls import Ended, Happening, SimulatedCall
 from autellix.engine.simulation.engine import SimulatedEngine
 from autellix.engine.simulation.timing import EngineLimits, EngineOptions, StepTiming
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
@@ -72,8 +73,8 @@ class Agents:
                 chance = random.Random(f"{seed} {number} {thread}")
                 self._at(at_ms, Thread(program, ThreadId(f"t{thread}"), chance, calls, list(range(15)), 60))
 
-    def run(self) -> None:
-        """Let all of them come and be over."""
+    def run(self, look: Callable[[], None] = lambda: None) -> None:
+        """Let all of them come and be over; `look` is called after whatever happens."""
         if self._chance.random() < 0.3:
             self.engine.tell(FALLS, 0.0)
         while self._todo or self.engine.next_ms < inf:
@@ -83,6 +84,7 @@ class Agents:
             else:
                 self._take(self.engine.advance(at_ms))
                 self._do(heapq.heappop(self._todo)[2], at_ms)
+            look()
 
     def _at(self, at_ms: float, what: Any) -> None:
         self._numbers += 1
@@ -120,3 +122,132 @@ class Agents:
         self._live[thread.program] -= 1
         if not self._live[thread.program]:
             self._at(at_ms, ProgramOver(program_id=thread.program))
+
+
+def scarce(seed: int, *, gate: str, jump: bool = True) -> EngineOptions:
+    """Return an engine in which few of the programs fit at once, most of the time."""
+    chance = random.Random(seed)
+    return options(
+        gate=gate,
+        jump=jump,
+        slots=chance.choice([1, 2, 4, 8]),
+        kv_tokens=chance.choice([900, 1200, 4000]),
+        max_num_batched_tokens=chance.choice([32, 256]),
+    )
+
+
+seeds = pytest.mark.parametrize("seed", range(12))
+gates = pytest.mark.parametrize("gate", ["fair", "plain"])
+
+
+@seeds
+@gates
+@pytest.mark.parametrize("policy", ["atlas", "auto"])
+def test_a_jump_is_its_steps(policy: str, gate: str, seed: int) -> None:
+    """Steps taken at once bring the same events at the same times, to the last bit, with calls held and let pass."""
+    jumped = Agents(seed, policy, scarce(seed, gate=gate))
+    jumped.run()
+    stepped = Agents(seed, policy, scarce(seed, gate=gate, jump=False))
+    stepped.run()
+
+    assert stepped.happened == jumped.happened
+    assert stepped.engine.counters == jumped.engine.counters
+
+
+@seeds
+@gates
+def test_all_end_and_nothing_is_left(gate: str, seed: int) -> None:
+    """Every call ends, once; when all programs are over the gate knows of none, and no block is held."""
+    agents = Agents(seed, "auto", scarce(seed, gate=gate))
+    agents.run()
+    ended = [what.call_id for _, what in agents.happened if isinstance(what, Ended)]
+    behind: Any = agents.engine._batch.entrance._gate
+
+    assert sorted(ended) == sorted(f"c{number}" for number in range(len(agents.chains)))
+    assert (0, [], {}, {}) == (behind._room.used, behind.held_calls, behind._programs, behind._of_call)
+    assert (0, 0) == (len(behind._residents), len(behind._room._had))
+    assert 0 == agents.engine._batch.memory.usage
+
+
+@seeds
+@gates
+def test_no_block_outlives_those_before_it(gate: str, seed: int) -> None:
+    """Whatever is exposed, evicted, preempted and aborted, of each content a first part is cached and nothing else."""
+    agents = Agents(seed, "atlas", scarce(seed, gate=gate))
+    cached = agents.engine._batch.memory._pool._oldest
+    orphans: list[int] = []
+
+    def look() -> None:
+        for keys in agents.chains:
+            hits = next((place for place, key in enumerate(keys) if key not in cached), len(keys))
+            orphans.extend(key for key in keys[hits:] if key in cached)
+
+    agents.run(look)
+
+    assert [] == orphans
+
+
+def test_some_are_held() -> None:
+    """The programs of these tests are too many for most of the engines."""
+    held = 0
+    for seed in range(12):
+        agents = Agents(seed, "atlas", scarce(seed, gate="fair"))
+        agents.run()
+        held += any(isinstance(what, Held) for _, what in agents.happened)
+
+    assert held >= 8
+
+
+@pytest.fixture
+def idle() -> SimulatedEngine:
+    """Return an engine of 100 blocks with a resident between two calls and a call that is held, at 200 ms.
+
+    A step takes 10 ms and a prompt token one. A call is expected to answer 256 tokens, a little less after one of one.
+    """
+    queues = call_queues(policy_named("atlas"), first_quantum_ms=20, queues=6, beta=8.0, fit_ladder=False)
+    timing = StepTiming(fixed_ms=10, prefill_token_ms=1, decoding_call_ms=0, context_token_ms=0)
+    engine = SimulatedEngine(queues, timing, options(kv_tokens=400))
+    for name, at_ms in (("a", 0.0), ("b", 200.0)):
+        engine.advance(at_ms)
+        keys = [ord(name) * 1000 + place for place in range(25)]
+        engine.add(SimulatedCall(CallId(name), ProgramId(name), ProgramFacts(), 100, 1, keys), at_ms)
+    return engine
+
+
+T_POOL_MS = 400 * 110 / 100
+"""From the one step that there was."""
+
+
+def test_an_idle_engine_wakes_for_a_held_call(idle: SimulatedEngine) -> None:
+    """It looks again when the resident has been away for T_pool, and at no time before."""
+    ((_, held),) = idle.advance(200.0)
+    assert Held(CallId("b"), calls_ahead=0, wanted_tokens=4 * 87, free_tokens=4 * 65) == held
+    at_ms = idle.next_ms
+    assert at_ms == pytest.approx(110 + T_POOL_MS)
+    ((_, started),) = idle.advance(at_ms)
+    ((_, ended),) = idle.advance(idle.next_ms)
+
+    assert Started(CallId("b"), at_ms - 200) == started
+    assert isinstance(ended, Ended)
+    assert at_ms - 200 == ended.account.wait_ms == ended.account.held_ms
+    assert inf == idle.next_ms
+
+
+def test_a_held_call_is_aborted(idle: SimulatedEngine) -> None:
+    """It ends at once in an idle engine, with what it waited and without service; nobody is looked after any more."""
+    idle.advance(200.0)
+    idle.abort(CallId("b"), 300.0)
+    ((at_ms, ended),) = idle.advance(300.0)
+
+    assert isinstance(ended, Ended)
+    assert (300.0, 100.0, 100.0) == (at_ms, ended.account.wait_ms, ended.account.held_ms)
+    assert (0.0, 0) == (ended.account.service_ms, ended.account.output_tokens)
+    assert inf == idle.next_ms
+
+
+def test_the_end_of_a_program_wakes_an_idle_engine(idle: SimulatedEngine) -> None:
+    """Who is held takes the place of who is over."""
+    idle.advance(200.0)
+    idle.tell(ProgramOver(program_id=ProgramId("a")), 250.0)
+
+    assert [(250.0, Started(CallId("b"), 50.0))] == idle.advance(250.0)
