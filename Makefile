@@ -6,7 +6,7 @@ BIN := .venv/bin
 MODEL ?= smollm2-135m-instruct
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench-overhead bench-scheduler calibrate figures pre-commit pins clean
+.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench-overhead bench-scheduler bench-gate calibrate figures pre-commit pins clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench-overhead: install ## Measure what the pipeline adds to a call
 
 bench-scheduler: install ## Measure what our scheduler adds to a step
 	@VLLM_LOGGING_LEVEL=ERROR $(BIN)/python ops/bench/scheduler.py
+
+bench-gate: install ## Measure what the gate does on real vLLM when programs do not fit together (about an hour)
+	@$(BIN)/python ops/bench/gate.py
 
 calibrate: install ## Measure the tiny model's step times here, for the simulator
 	@$(BIN)/python ops/bench/calibrate.py

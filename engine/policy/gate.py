@@ -118,6 +118,7 @@ class Gate:
         if program.is_resident and not self._must_leave(program, gated, now_ms):
             self._let_pass(program, gated, now_ms)
             return True
+        program.wanted = self._room.needed_by(program)
         self._look_at_ms = now_ms
         return False
 
@@ -229,7 +230,7 @@ class Gate:
     def pressure(self, now_ms: float) -> Pressure:
         """Return how scarce room is."""
         held = self.held_programs
-        held_tokens = sum(self._room.needed_by(self._programs[each]) for each in held) * self._block_tokens
+        held_tokens = sum(self._programs[each].wanted for each in held) * self._block_tokens
         return Pressure(
             programs_resident=len(self._residents),
             programs_held=len(held),

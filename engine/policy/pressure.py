@@ -24,7 +24,7 @@ class Pressure(NamedTuple):
     programs_held: int = 0
     """Programs with a held call."""
     held_tokens: int = 0
-    """Room that these want, and that nobody claims."""
+    """Room that these wanted, and that nobody claimed, when their latest calls came."""
     pool_ms: float = 0.0
     """T_pool; 0 while it is unknown."""
     expected_wait_ms: float = 0.0

@@ -51,6 +51,8 @@ class ProgramCache:
     """All blocks it ever had or asked for."""
     first_blocks: int = 0
     """So many of these, the first, were in its first prompt."""
+    wanted: int = 0
+    """Blocks that it needed and nobody claimed when its latest call came that did not pass at once."""
     claimed: Blocks = field(default_factory=dict)
     claimed_blank: int = 0
     is_resident: bool = False

@@ -149,7 +149,7 @@ def test_an_id_may_come_again() -> None:
 
 
 def test_pressure() -> None:
-    """It counts programs, not calls, and what the held ones want that nobody claims, blocks that they share for each."""
+    """It counts programs, not calls, and what the held ones wanted when they came, blocks that they share for each."""
     sut = pressed()
     sut.call("b2", 39, program="b", thread="two", level_ms=3.0)
     pressure = sut.gate.pressure(sut.now_ms)

@@ -10,7 +10,7 @@ from autellix.services.simulator.scenario import Scenario
 GATES = {"plain gate": ("fcfs", "plain"), "auto": ("auto", "fair")}
 
 
-def run_of(system: str, effort: Effort) -> Scenario:
+def run_of(system: str, seed: int, effort: Effort) -> Scenario:
     """Return one run."""
     policy, gate = GATES[system]
     return Scenario(
@@ -18,10 +18,10 @@ def run_of(system: str, effort: Effort) -> Scenario:
         max_context_tokens=120_000,
         policy=policy,  # type: ignore[arg-type]
         gate=gate,  # type: ignore[arg-type]
-        programs=max(round(40 * effort.arrivals_s / 600), 12),
+        programs=max(round(30 * effort.arrivals_s / 600), 12),
         live_programs=11,
         half="second",
-        seed=effort.seeds[0],
+        seed=seed,
         overrides={"engine": {"slots": 64, "kv_tokens": 400_000}},
         keep_stays=True,
         measure_from=0.0,
@@ -30,18 +30,19 @@ def run_of(system: str, effort: Effort) -> Scenario:
 
 
 def scenarios(effort: Effort) -> list[Scenario]:
-    """Return both runs."""
-    return [run_of(system, effort) for system in GATES]
+    """Return all runs."""
+    return [run_of(system, seed, effort) for seed in effort.seeds for system in GATES]
 
 
 def content(effort: Effort, runs: Runs) -> Content:
-    """Return a panel for each gate."""
-    return Content([], [_panel(system, runs.result(run_of(system, effort))) for system in GATES])
+    """Return a panel for each gate and seed."""
+    return Content([], [_panel(each, runs.result(each)) for each in scenarios(effort)])
 
 
-def _panel(system: str, result: Result) -> Panel:
+def _panel(scenario: Scenario, result: Result) -> Panel:
     lines = [_spans(result, kind) for kind in ("resident", "held")]
-    return Panel(title=system, x_label="virtual time, s", y_label="program", lines=lines, kind="spans")
+    title = f"{scenario.policy}, gate {scenario.gate}, seed {scenario.seed}"
+    return Panel(title=title, x_label="virtual time, s", y_label="program", lines=lines, kind="spans")
 
 
 def _spans(result: Result, kind: str) -> Line:
