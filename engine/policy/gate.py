@@ -21,8 +21,7 @@ Rules:
   nobody anything now, but what it computes may be evicted and computed again. So computing again anything that a live
   program had computed is paid from a budget, 3% of the engine's time, and nobody visits while that is overdrawn. That
   lets small newcomers by, as many as it pays for. Up to 16 calls behind the first are looked at for some that may.
-* Time is an argument, in milliseconds of a clock that does not go back. An event costs O(log held calls), one look
-  through the residents and one through the blocks of the program concerned.
+* Time is an argument, milliseconds. An event costs O(log held calls), and a look at the residents and at own blocks.
 """
 
 from bisect import bisect_left, insort
@@ -43,6 +42,7 @@ LOOKED_AT = 16
 ANSWER_TOKENS = 256
 """Expected of a call before any has ended."""
 ANSWERS_REMEMBERED = 32
+LONG_GONE_MS = 3_600_000.0  # without a call: then a program is forgotten, as if its end had been told
 
 
 class Gate:
@@ -64,6 +64,7 @@ class Gate:
         self._residents = Residents(self._room, self.time, self.QUANTUM_POOLS)
         self._budget = RecomputeBudget(self.VISIT_SHARE)
         self._programs: dict[ProgramId, ProgramCache] = {}
+        """Those whose calls arrived last come last."""
         self._of_call: dict[CallId, ProgramCache] = {}
         self._held: list[tuple[Any, GatedCall]] = []
         """The held calls with their standing, the best first."""
@@ -105,7 +106,9 @@ class Gate:
             prompt_tokens: Tokens of the prompt.
             now_ms: When it arrives.
         """
-        program = self._programs.setdefault(call.program_id, ProgramCache(call.program_id))
+        self._forget_long_gone(now_ms)
+        program = self._programs.pop(call.program_id, None) or ProgramCache(call.program_id)
+        self._programs[call.program_id] = program
         blocks = -(-(prompt_tokens + round(self._answer_tokens)) // self._block_tokens)
         gated = GatedCall(call, thread_id, prompt, blocks - len(prompt), self._room.known(prompt), now_ms)
         program.calls[call.call_id] = gated
@@ -115,7 +118,7 @@ class Gate:
         self._room.note(program, prompt)
         self._hold(gated)
         self._room.update(program)
-        if program.is_resident and not self._must_leave(program, gated, now_ms):
+        if program.is_resident and not self._must_leave(program, now_ms):
             self._let_pass(program, gated, now_ms)
             return True
         program.wanted = self._room.needed_by(program)
@@ -273,7 +276,7 @@ class Gate:
         self._turnover.let_in(tokens, now_ms, memory_ms=self.time.pool_ms)
         return True
 
-    def _must_leave(self, program: ProgramCache, gated: GatedCall, now_ms: float) -> bool:
+    def _must_leave(self, program: ProgramCache, now_ms: float) -> bool:
         """Tell whether a resident's new call is held, and let the program leave once it has no call in flight."""
         if not (program.is_leaving or self._residents.is_last_of_too_many(program)):
             first = self._held[0][1].call
@@ -284,6 +287,11 @@ class Gate:
         if not program.in_flight:
             self._residents.retire(program)
         return True
+
+    def _forget_long_gone(self, now_ms: float) -> None:
+        oldest = next(iter(self._programs.values()), None)
+        if oldest and not oldest.calls and oldest.idle_since_ms + LONG_GONE_MS <= now_ms:
+            self.over(oldest.program_id, now_ms)
 
     def _forget_if_over(self, program: ProgramCache) -> None:
         if program.is_over and not program.calls:

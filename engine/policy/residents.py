@@ -91,7 +91,7 @@ class Residents:
         return not leaving or self._fits(newcomer)
 
     def turn_is_over(self, program: ProgramCache, newcomer: ProgramCache, level: Level, now_ms: float) -> bool:
-        """Tell whether a resident has to leave for a held program: one of a turn that is over, if it helps that they go.
+        """Tell whether a resident has to leave for a held program: its turn is over, and it helps that such leave.
 
         Args:
             program: The resident.

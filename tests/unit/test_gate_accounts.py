@@ -2,7 +2,7 @@
 
 import pytest
 
-from autellix.engine.policy.gate import ANSWER_TOKENS
+from autellix.engine.policy.gate import ANSWER_TOKENS, LONG_GONE_MS
 from autellix.engine.policy.pressure import Hold, Turnover
 from autellix.schemas.ids import CallId
 from tests.unit.gate_world import POOL_MS, GateWorld, NoVisits, blocks
@@ -197,3 +197,18 @@ def test_expected_answers() -> None:
     sut.call("b", 10)
 
     assert 1 + (10 + 4) == sut.used
+
+
+def test_the_long_gone_are_forgotten() -> None:
+    """A program whose end was never told is forgotten an hour after its last call; one that still calls is not."""
+    sut = GateWorld()
+    for name in ("lost", "alive"):
+        sut.call(name, 10)
+        sut.end(name)
+    sut.wait(LONG_GONE_MS / 2)
+    sut.call("again", 10, program="alive")
+    sut.end("again")
+    sut.wait(LONG_GONE_MS / 2)
+    sut.call("new", 10)
+
+    assert {"alive", "new"} == {str(program) for program in sut.gate._programs}

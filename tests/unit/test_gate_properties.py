@@ -1,12 +1,10 @@
 """The gate under any sequence of events: its accounts add up, nobody is lost, and an event costs what it may."""
 
-import random
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
