@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from calibrate import machine
 from replay import Arriving, Replay, Scale
@@ -91,7 +92,8 @@ class Engine:
         if chosen:
             self.reports = ReportReceiver(folder / "reports")
             notices = str(folder / "notices")
-            options = SchedulerOptions(report_socket=str(self.reports.path), notice_socket=notices, **chosen)
+            sockets = {"report_socket": str(self.reports.path), "notice_socket": notices}
+            options = msgspec.convert(sockets | chosen, SchedulerOptions)
             shape += ["--scheduler-cls", OURS, "--additional-config", json.dumps(to_config(options))]
         config = tiny_config(*shape)
         from vllm.v1.engine.core import EngineCore

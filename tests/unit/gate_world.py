@@ -1,7 +1,7 @@
 """A gate before a small cache in memory, with short words for what programs do.
 
-A block has 256 tokens, as many as an answer has, so a call of a prompt of n blocks takes n + 1. The cache keeps all it is
-given: what a test asks of it is what was exposed and evicted.
+A block has 256 tokens, as many as an answer has, so a call of a prompt of n blocks takes n + 1. The cache keeps all it
+is given: what a test asks of it is what was exposed and evicted.
 """
 
 from collections import Counter

@@ -156,7 +156,7 @@ def test_two_leave_for_one() -> None:
 
 
 def test_all_leave_for_who_needs_more_than_is_admitted() -> None:
-    """A program of more than 0.90 of the blocks gets in when the turns of all are over, though it fits beside nobody."""
+    """A program of more than 0.90 of the blocks gets in when all turns are over, though it fits beside nobody."""
     sut = GateWorld(gate=NoVisits)
     sut.compute()
     sut.call("a1", 39, program="a")

@@ -9,6 +9,7 @@ from autellix.engine.policy.round_robin import RoundRobin
 from autellix.engine.policy.srpt import Srpt
 from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import ProgramFacts
+from tests.unit.gate_world import Cache
 
 A, B, C, P = CallId("a"), CallId("b"), CallId("c"), ProgramId("p")
 PROGRAM = ProgramFacts(service_ms=700.0, critical_path_ms=300.0, waiting_ms=50.0)
@@ -73,4 +74,4 @@ def test_gates() -> None:
 def test_unknown_gate() -> None:
     """The error for an unknown gate lists the known ones."""
     with pytest.raises(ValueError, match="unknown gate 'wide'; known: off, fair, plain"):
-        gate_named("wide", blocks=1, block_tokens=1, cache=NoCache())
+        gate_named("wide", blocks=1, block_tokens=1, cache=Cache())
