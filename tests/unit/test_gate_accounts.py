@@ -126,6 +126,22 @@ def test_it_is_over_when_its_last_call_has_left() -> None:
     assert set(blocks("a", 10)) == sut.cache.there
 
 
+@pytest.mark.parametrize(("away_ms", "there"), [(LONG_GONE_MS - 1.0, ["b", "a", "c"]), (LONG_GONE_MS, ["b", "c"])])
+def test_who_is_long_gone_is_forgotten(away_ms: float, there: list[str]) -> None:
+    """A program without a call for an hour is forgotten when another comes, if nobody told of its end."""
+    sut = GateWorld()
+    sut.call("b", 10)
+    sut.call("a", 10)
+    sut.end("a")
+    sut.end("b")
+    sut.call("b again", 10, program="b")
+    sut.wait(away_ms)
+    sut.end("b again")
+    sut.call("c", 10)
+
+    assert sorted(there) == sorted(sut.gate._programs)
+
+
 def test_over_and_unknown() -> None:
     """That a program is over which the gate never saw, or has forgotten, changes nothing."""
     sut = pressed()

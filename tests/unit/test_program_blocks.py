@@ -183,19 +183,20 @@ class Programs:
         return request
 
 
-def test_an_ended_program_leaves_nothing_but_what_others_use() -> None:
-    """With a program its blocks go, at once; a prompt that it shares with another stays until that is over, too."""
+def test_an_ended_program_leaves_its_first_prompt() -> None:
+    """With a program its blocks go, at once, but for its first prompt, and for what another has until that is over."""
     programs = Programs()
-    system = [9] * 5 * BLOCK_SIZE
-    first = programs.call("first", system + [1] * 3 * BLOCK_SIZE)
-    second = programs.call("second", system + [2] * 3 * BLOCK_SIZE)
-    programs.gate.over(ProgramId("first"), programs.now_ms)
-    cached = [programs.pool.blocks.cached(request.block_hashes) for request in (first, second)]
-    programs.gate.over(ProgramId("second"), programs.now_ms)
+    programs.call("one", [1] * 2 * BLOCK_SIZE)
+    shared = programs.call("one", [1] * 8 * BLOCK_SIZE)
+    first = programs.call("other", [2] * 3 * BLOCK_SIZE)
+    programs.call("other", [1] * 6 * BLOCK_SIZE)
+    cached = []
+    for name in ("one", "other"):
+        programs.gate.over(ProgramId(name), programs.now_ms)
+        cached.append([programs.pool.blocks.cached(request.block_hashes) for request in (shared, first)])
 
-    assert cached == [5, 8]
-    assert programs.pool.blocks.cached(second.block_hashes) == 0
-    assert programs.pool.pool.cached_block_hash_to_block._cache == {}
+    assert cached == [[6, 3], [0, 3]]
+    assert len(programs.pool.pool.cached_block_hash_to_block._cache) == 3
 
 
 def test_only_what_nobody_claims_is_exposed() -> None:

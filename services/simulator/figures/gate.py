@@ -63,16 +63,14 @@ class Pressure(NamedTuple):
 
 CODE: dict[str, Any] = {"max_context_tokens": 120_000}
 PRESSURES = (
-    Pressure("sharegpt", 150_000, (40, 70, 150), 3),
+    Pressure("sharegpt", 150_000, (40, 150), 3),
     Pressure("bfcl", 400_000, (40, 100, 160), 3),
-    Pressure("lats", 60_000, (8, 20), 3),
-    Pressure("mixed", 150_000, (20, 40, 70), 3),
-    Pressure("claude_code", 400_000, (3, 8, 12), 3, more=CODE),
+    Pressure("lats", 60_000, (20,), 3),
+    Pressure("mixed", 150_000, (40,), 3),
+    Pressure("claude_code", 400_000, (3, 10), 3, more=CODE),
     Pressure("sharegpt", 400_000, (1.0, 2.2), 400, at_rates=True),
     Pressure("bfcl", 400_000, (0.9, 1.4), 350, at_rates=True),
-    Pressure("lats", 400_000, (0.08, 0.18), 50, at_rates=True),
     Pressure("mixed", 400_000, (0.22, 0.45), 120, at_rates=True),
-    Pressure("claude_code", 400_000, (0.003, 0.006), 40, at_rates=True, more=CODE),
 )
 """Of the rates the first is one at which every system keeps up, the second is past what the stock engine can do."""
 VALUES: dict[str, Callable[[Result], float]] = {
