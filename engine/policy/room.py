@@ -3,7 +3,7 @@
 Rules:
 * A resident claims the blocks of its calls and of what each of its threads left last; any other program those of its
   calls in flight. A block counts once, whoever claims it.
-* A block that nobody claims is exposed: evicted before all that somebody claims. It stays where it is until then.
+* A block that nobody claims is exposed: evicted before all that somebody claims. Who claims it before that keeps it.
 * When a program is over, its blocks that no live program ever had or asked for are of no use to anybody and evicted at
   once, but for those of its first prompt: others may begin like it, with the same system prompt. They are exposed.
 * Whoever loses a block loses those behind it in the chain, at the same time or before: no block is left behind whose
@@ -27,6 +27,10 @@ class Cache(Protocol):
 
     def expose(self, blocks: Collection[Block]) -> None:
         """Let blocks that no call holds be evicted before all others; of these, the last one first."""
+        ...
+
+    def keep(self, blocks: Collection[Block]) -> None:
+        """Let blocks that no call holds be exposed no more, as if they had been freed now."""
         ...
 
     def evict(self, blocks: Collection[Block]) -> None:
@@ -83,9 +87,10 @@ class Room:
     def update(self, program: ProgramCache) -> None:
         """Let a program claim what it may claim now."""
         blocks, blank = program.footprint() if program.is_resident else program.in_flight_blocks()
-        released = self._claims.change(program.claimed, blocks)
+        first, released = self._claims.change(program.claimed, blocks)
         self._blank += blank - program.claimed_blank
         program.claimed, program.claimed_blank = blocks, blank
+        self._cache.keep(first)
         self._cache.expose(released)
 
     def expose(self, blocks: Collection[Block]) -> None:

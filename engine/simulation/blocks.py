@@ -138,12 +138,23 @@ class BlockPool:
         Args:
             keys: With each all that are cached behind it, unless somebody holds them.
         """
+        self._move(self._exposed, keys)
+
+    def keep(self, keys: Collection[int]) -> None:
+        """Let blocks that nobody holds be exposed no more, as if they had been released now.
+
+        Args:
+            keys: Of each all that are before it.
+        """
+        self._move(self._releases, keys)
+
+    def _move(self, order: OrderedDict[int, list[int]], keys: Collection[int]) -> None:
         self._release += 1
-        exposed = []
+        moved = []
         for copy in self._free_copies(keys):
             self._freed[copy] = self._release
-            exposed.append(copy)
-        self._enter(self._exposed, exposed)
+            moved.append(copy)
+        self._enter(order, moved)
 
     def evict(self, keys: Collection[int]) -> None:
         """Evict blocks, unless somebody holds them.

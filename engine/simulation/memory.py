@@ -52,6 +52,10 @@ class KvMemory:
         """Let blocks that no call holds be evicted before all others; of these, the last one first."""
         self._pool.expose(blocks)
 
+    def keep(self, blocks: Collection[Any]) -> None:
+        """Let blocks that no call holds be exposed no more, as if they had been freed now."""
+        self._pool.keep(blocks)
+
     def evict(self, blocks: Collection[Any]) -> None:
         """Evict blocks, unless a call holds them."""
         self._pool.evict(blocks)

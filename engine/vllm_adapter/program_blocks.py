@@ -95,6 +95,13 @@ class ProgramBlocks:
         for block in reversed(self._free_ones(blocks)):
             self._free.expose(block)
 
+    def keep(self, blocks: Collection[BlockHash]) -> None:
+        """Let blocks that no request holds be exposed no more, as if they had been freed now."""
+        kept = self._free_ones(blocks)[::-1]
+        for block in kept:
+            self._free.remove(block)
+        self._free.append_n(kept)
+
     def evict(self, blocks: Collection[BlockHash]) -> None:
         """Evict blocks, unless a request holds them."""
         evicted = self._free_ones(blocks)

@@ -42,6 +42,10 @@ class Cache:
                 self._exposed.pop(block, None)
                 self._exposed[block] = None
 
+    def keep(self, blocks: Collection[Hashable]) -> None:
+        """Let blocks be exposed no more."""
+        self._take_up(blocks)
+
     def evict(self, blocks: Collection[Hashable]) -> None:
         """Evict blocks, unless a call holds them."""
         gone = {block for block in blocks if not self.in_use[block]}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autellix.engine.policy.gate import ANSWER_TOKENS, LONG_GONE_MS
+from autellix.engine.policy.gate import ANSWER_TOKENS, LONG_GONE_MS, Gate
 from autellix.engine.policy.pressure import Hold, Turnover
 from autellix.schemas.ids import CallId
 from tests.unit.gate_world import POOL_MS, GateWorld, NoVisits, blocks
@@ -228,3 +228,25 @@ def test_the_long_gone_are_forgotten() -> None:
     sut.call("new", 10)
 
     assert {"alive", "new"} == {str(program) for program in sut.gate._programs}
+
+
+def test_what_is_claimed_again_is_kept() -> None:
+    """What a program had before it lost its place is exposed no more when it is a resident again, in all threads."""
+    sut = GateWorld(gate=NoVisits)
+    sut.compute()
+    turn_ms = Gate.QUANTUM_POOLS * POOL_MS
+    for after_ms in (0.0, turn_ms - POOL_MS / 2):
+        sut.wait(after_ms)
+        for thread in ("one", "two"):
+            sut.call(f"{thread} {after_ms}", blocks(thread, 10), program="a", thread=thread)
+            sut.end(f"{thread} {after_ms}", blocks(thread, 11))
+    sut.call("b", 80)
+    sut.wait(POOL_MS / 2)
+    sut.open()
+    assert ["b"] == sut.residents
+    assert set(blocks("one", 11) + blocks("two", 11)) <= set(sut.cache.exposed)
+    sut.end("b")
+    sut.over("b")
+    sut.call("again", blocks("again", 12, after=blocks("one", 11)), program="a", thread="one")
+
+    assert not set(blocks("two", 11)) & set(sut.cache.exposed)

@@ -161,6 +161,24 @@ def test_a_block_taken_up_again_is_exposed_no_more() -> None:
     pool.check()
 
 
+def test_a_kept_block_is_exposed_no_more() -> None:
+    """What was exposed and is kept goes after all that was free, the last of it first."""
+    from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
+
+    pool = Pool(random.Random(0))
+    first, second = vllm_request("first", [1] * 40), vllm_request("second", [2] * 40)
+    for request in (first, second):
+        assert pool.serve(request)
+        pool.manager.free(request)
+    pool.blocks.expose(first.block_hashes)
+    pool.blocks.keep(first.block_hashes)
+    free = [block.block_hash for block in pool.manager.block_pool.free_block_queue.get_all_free_blocks()]
+    named = [make_block_hash_with_group_id(name, 0) for name in (*second.block_hashes, *first.block_hashes)]
+    cached = [name for name in free if name is not None]
+
+    assert [*named[:10][::-1], *named[10:][::-1]] == cached
+
+
 class Programs:
     """Programs that pass a gate over vLLM's blocks, one call after the other."""
 

@@ -174,6 +174,15 @@ def test_exposed_blocks_go_first() -> None:
     assert [23, 22, 13, 12, 3, 2, 1, 11, 21] == evicted(pool)
 
 
+def test_kept_blocks_go_last() -> None:
+    """What was exposed and is kept stands where it would if it were released now, the last of it first."""
+    pool = pool_of(6, [1, 2, 3], [11, 12, 13])
+    pool.expose([1, 2, 3])
+    pool.keep([1, 2])
+
+    assert [3, 13, 12, 11, 2, 1] == evicted(pool)
+
+
 def test_what_was_shared_again_is_exposed_no_more() -> None:
     """What a call takes up again goes when it would have gone without the exposure; the rest stays exposed."""
     pool = pool_of(6, [1, 2, 3], [11, 12, 13])

@@ -116,6 +116,6 @@ def _write(drawing: Drawing, out: Path) -> None:
 
 
 def fill_page(_arguments: argparse.Namespace) -> None:
-    """Put the tables of all figures on the page into it."""
-    names = fill(RESULTS / "figures.md", RESULTS / "figures")
+    """Put the tables of all figures that a page names into it, page by page."""
+    names = [name for page in sorted(RESULTS.glob("*.md")) for name in fill(page, RESULTS / "figures")]
     Console().print(f"Filled in {', '.join(names)}.")
