@@ -53,7 +53,6 @@ class Load(NamedTuple):
     scale: Scale
     programs_each: int
     """So many for each that is there at a time."""
-    max_context_tokens: int | None = None
 
 
 LOADS = {
@@ -63,7 +62,7 @@ LOADS = {
         Load("bfcl", (10, 30), 10_000, Scale(8, 8, 0.1, 2.0), 2),
         Load("lats", (3, 8), 4_000, Scale(8, 16, 0.1, 2.0), 1),
         Load("mixed", (6, 16), 6_000, Scale(8, 16, 0.1, 2.0), 2),
-        Load("claude_code", (3, 8), 10_000, Scale(32, 32, 0.1, 2.0), 1, 120_000),
+        Load("claude_code", (3, 8), 10_000, Scale(32, 32, 0.1, 2.0), 1),
     )
 }
 
@@ -88,6 +87,7 @@ class Engine:
         self.notices: NoticeSender | None = None
         shape = ["--block-size", str(BLOCK), "--num-gpu-blocks-override", str(kv_tokens // BLOCK)]
         shape += ["--max-num-seqs", str(SLOTS), "--max-num-batched-tokens", "512"]
+        shape += ["--max-model-len", str(longest(kv_tokens))]
         chosen = SYSTEMS[system]
         if chosen:
             self.reports = ReportReceiver(folder / "reports")
@@ -111,6 +111,11 @@ class Engine:
                 end.close()
 
 
+def longest(kv_tokens: int) -> int:
+    """Return how long a context may be: half of the cache, and what the model can do."""
+    return min(8192, kv_tokens // 2)
+
+
 def programs_of(load: Load, live: int, seed: int) -> list[Arriving]:
     """Return the programs of a run: of the half of the trace that nothing was tuned on."""
     scenario = Scenario(
@@ -118,7 +123,7 @@ def programs_of(load: Load, live: int, seed: int) -> list[Arriving]:
         programs=live * load.programs_each,
         seed=seed,
         half="second",
-        max_context_tokens=load.max_context_tokens,
+        max_context_tokens=round(0.9 * longest(load.kv_tokens) * load.scale.tokens),
     )
     return [Arriving(arrival.trace, arrival.program) for arrival in arrivals(scenario)]
 

@@ -218,4 +218,4 @@ class World:
                 scheduler._gate.over(f"p{number}", self.now_ms)
             gate = scheduler._gate._gate
             assert ({}, {}, [], {}) == (scheduler._gate._computed, gate._of_call, gate._held, gate._programs)
-            assert (0, 0) == (gate._room.used, len(pool.cached_block_hash_to_block))
+            assert (0, 0) == (gate._room.used, len(gate._room._had))
