@@ -37,15 +37,10 @@ class Claims:
         """Return how many of these blocks nobody claims."""
         return len(blocks) - len(blocks.keys() & self._claims.keys())  # as fast as the smaller of the two is small
 
-    def add(self, blocks: Iterable[Block]) -> list[Block]:
-        """Let one more program claim these blocks; return those that nobody claimed before, in the same order."""
-        first = []
+    def add(self, blocks: Iterable[Block]) -> None:
+        """Let one more program claim these blocks."""
         for block in blocks:
-            claims = self._claims.get(block, 0)
-            self._claims[block] = claims + 1
-            if not claims:
-                first.append(block)
-        return first
+            self._claims[block] = self._claims.get(block, 0) + 1
 
     def drop(self, blocks: Iterable[Block]) -> list[Block]:
         """Let one program less claim these blocks; return those that nobody claims any more, in the same order."""
@@ -57,13 +52,8 @@ class Claims:
                 released.append(block)
         return released
 
-    def change(self, before: Blocks, after: Blocks) -> tuple[list[Block], list[Block]]:
-        """Replace a program's claims by others.
-
-        Returns:
-            The blocks that nobody claimed before, and those that nobody claims any more, both in order.
-        """
-        come = after.keys() - before.keys()
+    def change(self, before: Blocks, after: Blocks) -> list[Block]:
+        """Replace a program's claims by others; return the blocks that nobody claims any more, in order."""
+        self.add(after.keys() - before.keys())
         gone = before.keys() - after.keys()
-        first = self.add(block for block in after if block in come) if come else []
-        return first, self.drop(block for block in before if block in gone) if gone else []
+        return self.drop(block for block in before if block in gone) if gone else []

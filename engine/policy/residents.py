@@ -52,6 +52,7 @@ class Residents:
         program.is_resident, program.resident_since_ms = True, now_ms
         self._programs[program.program_id] = program
         self._room.update(program)
+        self._room.keep(program)
 
     def retire(self, program: ProgramCache) -> None:
         """Let a program be a resident no more, if it is one."""

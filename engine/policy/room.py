@@ -3,7 +3,8 @@
 Rules:
 * A resident claims the blocks of its calls and of what each of its threads left last; any other program those of its
   calls in flight. A block counts once, whoever claims it.
-* A block that nobody claims is exposed: evicted before all that somebody claims. Who claims it before that keeps it.
+* A block that nobody claims is exposed: evicted before all that somebody claims. Who becomes a resident before that
+  keeps it.
 * When a program is over, its blocks that no live program ever had or asked for are of no use to anybody and evicted at
   once, but for those of its first prompt: others may begin like it, with the same system prompt. They are exposed.
 * Whoever loses a block loses those behind it in the chain, at the same time or before: no block is left behind whose
@@ -87,11 +88,14 @@ class Room:
     def update(self, program: ProgramCache) -> None:
         """Let a program claim what it may claim now."""
         blocks, blank = program.footprint() if program.is_resident else program.in_flight_blocks()
-        first, released = self._claims.change(program.claimed, blocks)
+        released = self._claims.change(program.claimed, blocks)
         self._blank += blank - program.claimed_blank
         program.claimed, program.claimed_blank = blocks, blank
-        self._cache.keep(first)
         self._cache.expose(released)
+
+    def keep(self, program: ProgramCache) -> None:
+        """Let what a new resident claims be exposed no more: all of it, since a block must not outlast its beginning."""
+        self._cache.keep(program.claimed)
 
     def expose(self, blocks: Collection[Block]) -> None:
         """Expose those of some blocks that nobody claims."""
