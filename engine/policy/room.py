@@ -94,7 +94,7 @@ class Room:
         self._cache.expose(released)
 
     def keep(self, program: ProgramCache) -> None:
-        """Let what a new resident claims be exposed no more: all of it, since a block must not outlast its beginning."""
+        """Let what a new resident claims be exposed no more: all of it, lest a block outlast its beginning."""
         self._cache.keep(program.claimed)
 
     def expose(self, blocks: Collection[Block]) -> None:

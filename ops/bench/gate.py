@@ -58,11 +58,11 @@ class Load(NamedTuple):
 LOADS = {
     load.workload: load
     for load in (
-        Load("sharegpt", (10, 30), 6_000, Scale(8, 16, 0.1, 2.0), 2),
+        Load("sharegpt", (20, 80), 6_000, Scale(8, 16, 0.1, 2.0), 2),
         Load("bfcl", (10, 30), 10_000, Scale(8, 8, 0.1, 2.0), 2),
         Load("lats", (3, 8), 4_000, Scale(8, 16, 0.1, 2.0), 1),
         Load("mixed", (6, 16), 6_000, Scale(8, 16, 0.1, 2.0), 2),
-        Load("claude_code", (3, 8), 10_000, Scale(32, 32, 0.1, 2.0), 1),
+        Load("claude_code", (3, 12), 10_000, Scale(32, 32, 0.01, 0.2), 1),
     )
 }
 
