@@ -53,13 +53,13 @@ bench-overhead: install ## Measure what the pipeline adds to a call
 bench-scheduler: install ## Measure what our scheduler adds to a step
 	@VLLM_LOGGING_LEVEL=ERROR $(BIN)/python ops/bench/scheduler.py
 
-bench-gate: install ## Measure what the gate does on real vLLM when programs do not fit together (about an hour)
+bench-gate: install ## Measure what the gate does on real vLLM when programs do not fit together (takes long)
 	@$(BIN)/python ops/bench/gate.py
 
 calibrate: install ## Measure the tiny model's step times here, for the simulator
 	@$(BIN)/python ops/bench/calibrate.py
 
-figures: install ## Draw the paper's figures from the simulator (takes most of an hour)
+figures: install ## Draw the paper's figures from the simulator (takes more than an hour)
 	@$(BIN)/autellix sim all
 	@$(BIN)/autellix sim page
 

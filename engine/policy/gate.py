@@ -18,9 +18,9 @@ Rules:
   of those that are at a boundary. So the first that waits passes after T_pool / 0.3 + T_pool and the longest call, at
   the latest, if it ranks before all residents.
 * A held call may visit: pass though its program is no resident, if its own blocks fit beside all claims. It costs
-  nobody anything now, but what it computes may be evicted and computed again. So computing again anything that a live
-  program had computed is paid from a budget, 3% of the engine's time, and nobody visits while that is overdrawn. That
-  lets small newcomers by, as many as it pays for. Up to 16 calls behind the first are looked at for some that may.
+  nobody anything now, but what it computes may be evicted and computed again. So computing what a live program had, or
+  asked for, before is paid from a budget, 3% of the engine's time, and nobody visits while that is overdrawn. That lets
+  small newcomers by, as many as it pays for. Up to 16 calls behind the first are looked at for some that may.
 * Time is an argument, milliseconds. An event costs O(log held calls), and a look at the residents and at own blocks.
 """
 

@@ -22,7 +22,7 @@ class GatedCall:
     blank: int
     """Blocks that it will need beside them: not full, or of its answer."""
     known: int
-    """Of the prompt, the first blocks, that some live program had computed before the call arrived."""
+    """Of the prompt, the first blocks, that some live program had, or asked for, before the call arrived."""
     arrived_at_ms: float
     standing: Any = None
     """Its place among the held calls; None: it passed."""

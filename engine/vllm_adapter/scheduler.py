@@ -60,7 +60,7 @@ class Step(NamedTuple):
     recomputed_share: float
     """Of its tokens, those that preempted calls compute again."""
     prompt_tokens: int
-    """Of calls that have not brought a token since they were let in."""
+    """Of calls that have not brought a token since they were let in; 0 without a gate, which alone asks."""
 
 
 class ProgramScheduler(AsyncScheduler):
@@ -117,14 +117,13 @@ class ProgramScheduler(AsyncScheduler):
             self._gate.open(at_ms)
         if self.current_step % self.options.policy_interval_steps == 0:
             self._apply_policy(at_ms)
-        prefilling = [request.request_id for request in self._inflight_prefills]
+        prefilling = {request.request_id for request in self._inflight_prefills} if self._gate else set()
         output = super().schedule(throttle_prefills)
         admitted = len(output.scheduled_new_reqs) + len(output.scheduled_cached_reqs.resumed_req_ids)
         entered = self.running[len(self.running) - admitted :]  # vLLM appends them, in the order of admission
         self._order.appended(entered)
         change = self._calls.scheduled(entered, self._skipped(output), at_ms)
-        prompts = {*prefilling, *(request.request_id for request in entered)}
-        prompt_tokens = sum(output.num_scheduled_tokens.get(request_id, 0) for request_id in prompts)
+        prompt_tokens = self._prompt_tokens(prefilling, entered, output) if self._gate else 0
         self._steps.append(Step(at_ms, change, self._recomputed_share(entered, output), prompt_tokens))
         self._reports.send()
         return output
@@ -165,6 +164,12 @@ class ProgramScheduler(AsyncScheduler):
     def _send_reports(self) -> None:
         """Send what is noted; with nothing left to do there is time to wait for a worker that does not read."""
         self._reports.send(patience_ms=0 if self.requests else IDLE_PATIENCE_MS)
+
+    @staticmethod
+    def _prompt_tokens(prefilling: Set[str], entered: Iterable[Request], output: SchedulerOutput) -> int:
+        """Return how many tokens of a step are of prompts: of who was prefilling before it, and of who enters."""
+        prompts = prefilling | {request.request_id for request in entered}
+        return sum(output.num_scheduled_tokens.get(request_id, 0) for request_id in prompts)
 
     def _recomputed_share(self, entered: Iterable[Request], output: SchedulerOutput) -> float:
         """Return which share of a step's tokens preempted requests had computed before."""
@@ -291,5 +296,5 @@ class ProgramScheduler(AsyncScheduler):
         self._busy_reported_ms = at_ms
         pressure = self._gate.pressure(at_ms) if self._gate else Pressure()
         running, waiting = self.get_request_counts()
-        load = Load(running, waiting, self.get_kv_cache_usage(), self.current_step, *pressure)
+        load = Load(running, waiting, self.get_kv_cache_usage(), self.current_step, **pressure._asdict())
         self._reports.note(Busy(load=load))

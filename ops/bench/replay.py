@@ -68,11 +68,20 @@ class Program:
     ended: dict[int, Call] = field(default_factory=dict)
     away_s: dict[int, float] = field(default_factory=dict)
     """Interrupts on the path to the end of each ended call."""
+    threads: dict[int, str] = field(default_factory=dict)
+    """Of the calls under way."""
 
     @property
     def name(self) -> str:
         """Return its program id."""
         return f"program-{self.number}"
+
+    def thread_of(self, call_id: int) -> str:
+        """Give a call that starts the first thread without one, as the session manager does, and return it."""
+        busy = set(self.threads.values())
+        names = (f"t{number}" for number in itertools.count(1))
+        self.threads[call_id] = next(name for name in names if name not in busy)
+        return self.threads[call_id]
 
 
 class Row(NamedTuple):
@@ -172,7 +181,7 @@ class Replay:
         facts = {
             "autellix_call_id": name,
             "autellix_program_id": program.name,
-            "autellix_thread_id": self._thread(program, call),
+            "autellix_thread_id": program.thread_of(call.id),
             "autellix_service_ms": program.attained.service_ms,
             "autellix_critical_path_ms": program.attained.critical_path_ms,
             "autellix_waiting_ms": program.attained.waiting_ms,
@@ -182,11 +191,6 @@ class Replay:
         params = SamplingParams(max_tokens=answer_tokens, ignore_eos=True, temperature=0.0, extra_args=facts)
         hasher = self._core.request_block_hasher
         self._core.add_request(Request(name, live.prompt, params, None, block_hasher=hasher))
-
-    @staticmethod
-    def _thread(program: Program, call: TraceCall) -> str:
-        """Return a thread without a live call, as the session manager does."""
-        return f"t{len(program.calls)}" if call.id in program.calls else f"t{len(program.calls) + 1}"
 
     def _prompt(self, program: Program, call: TraceCall) -> list[int]:
         """Return a prompt that begins as its source did, or with the system prompt, and ends in new text."""
@@ -229,6 +233,7 @@ class Replay:
         call = live.call
         del self._of_call[f"{program.number}-{call.id}"]
         program.ended[call.id] = program.calls.pop(call.id)
+        del program.threads[call.id]
         if account:
             program.attained = fold(
                 program.attained,

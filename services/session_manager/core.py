@@ -206,9 +206,8 @@ class SessionManager:
         session.expires_at_ms = now_ms + session.ttl_ms
         return [
             *outs,
-            Out(
-                subjects.CALL_SUBMITTED, SubmittedCall(call=call, kind=session.kind)
-            ),  # first: everything else may come later
+            # first: everything else may come later
+            Out(subjects.CALL_SUBMITTED, SubmittedCall(call=call, kind=session.kind)),
             *answer(reply, Accepted(call_id=call.call_id, program_id=call.program_id, thread_id=call.thread_id)),
             announce(_submitted(call)),
         ]

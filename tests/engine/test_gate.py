@@ -184,6 +184,7 @@ def test_a_request_past_the_worker_is_forgotten_with_its_end(bench: Bench) -> No
     assert len(bench.ended) == 1
     assert gate_of(bench)._programs == {}
     assert gate_of(bench)._room.used == 0
+    assert len(bench.scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block) == 100 // BLOCK
 
 
 def test_programs_go_on_when_the_cache_was_reset(bench: Bench) -> None:

@@ -4,12 +4,12 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 from vllm import SamplingParams
 from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+from vllm.v1.core.kv_cache_utils import get_block_hash, get_request_block_hasher
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
@@ -214,8 +214,11 @@ class World:
         pool = scheduler.kv_cache_manager.block_pool
         assert pool.get_num_free_blocks() == BLOCKS - 1  # one is vLLM's own
         if scheduler._gate:
+            programs = scheduler._gate._gate._programs.values()
+            first = {name for program in programs for name in islice(program.had, program.first_blocks)}
             for number in range(PROGRAMS):
                 scheduler._gate.over(f"p{number}", self.now_ms)
             gate = scheduler._gate._gate
             assert ({}, {}, [], {}) == (scheduler._gate._computed, gate._of_call, gate._held, gate._programs)
             assert (0, 0) == (gate._room.used, len(gate._room._had))
+            assert {get_block_hash(name) for name in pool.cached_block_hash_to_block._cache} <= first

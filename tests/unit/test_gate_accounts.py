@@ -215,21 +215,6 @@ def test_expected_answers() -> None:
     assert 1 + (10 + 4) == sut.used
 
 
-def test_the_long_gone_are_forgotten() -> None:
-    """A program whose end was never told is forgotten an hour after its last call; one that still calls is not."""
-    sut = GateWorld()
-    for name in ("lost", "alive"):
-        sut.call(name, 10)
-        sut.end(name)
-    sut.wait(LONG_GONE_MS / 2)
-    sut.call("again", 10, program="alive")
-    sut.end("again")
-    sut.wait(LONG_GONE_MS / 2)
-    sut.call("new", 10)
-
-    assert {"alive", "new"} == {str(program) for program in sut.gate._programs}
-
-
 def test_what_is_claimed_again_is_kept() -> None:
     """What a program had before it lost its place is exposed no more when it is a resident again, in all threads."""
     sut = GateWorld(gate=NoVisits)

@@ -65,6 +65,7 @@ class Agents:
         self._threads: dict[CallId, Thread] = {}
         self._service_ms: dict[ProgramId, float] = {}
         self._live: dict[ProgramId, int] = {}
+        self.first_prompts: dict[ProgramId, set[int]] = {}
         for number in range(self._chance.randint(4, 10)):
             program, at_ms = ProgramId(f"p{number}"), self._chance.random() * 500
             self._live[program], self._service_ms[program] = self._chance.randint(1, 3), 0.0
@@ -98,6 +99,7 @@ class Agents:
                 call = what.next_call(len(self.chains), facts)
                 self._threads[call.call_id] = what
                 self.chains.append(what.keys)
+                self.first_prompts.setdefault(what.program, {*call.keys[: call.prompt_tokens // BLOCK_SIZE]})
                 self.engine.add(call, now_ms)
                 if what.chance.random() < 0.15:
                     self._at(now_ms + what.chance.random() * 1500, call.call_id)
@@ -157,7 +159,7 @@ def test_a_jump_is_its_steps(policy: str, gate: str, seed: int) -> None:
 @seeds
 @gates
 def test_all_end_and_nothing_is_left(gate: str, seed: int) -> None:
-    """Every call ends, once; when all programs are over the gate knows of none, and no block is held."""
+    """Every call ends, once; when all programs are over the gate knows of none, and only first prompts are cached."""
     agents = Agents(seed, "auto", scarce(seed, gate=gate))
     agents.run()
     ended = [what.call_id for _, what in agents.happened if isinstance(what, Ended)]
@@ -167,6 +169,7 @@ def test_all_end_and_nothing_is_left(gate: str, seed: int) -> None:
     assert (0, [], {}, {}) == (behind._room.used, behind.held_calls, behind._programs, behind._of_call)
     assert (0, 0) == (len(behind._residents), len(behind._room._had))
     assert 0 == agents.engine._batch.memory.usage
+    assert agents.engine._batch.memory._pool._oldest.keys() <= set().union(*agents.first_prompts.values())
 
 
 @seeds
