@@ -61,7 +61,7 @@ class SimulatedEngine:
             self._queues.remove(call.call_id, now_ms)
             raise
         if hold := self._batch.entrance.why_held(live):
-            self._happened.append(Happening(now_ms, Held(call.call_id, *hold)))
+            self._happened.append(Happening(now_ms, Held(call.call_id, **hold._asdict())))
 
     def abort(self, call_id: CallId, now_ms: float) -> None:
         """Let a call end with the step under way; one that is not in is ignored."""

@@ -75,7 +75,7 @@ class EngineGate:
         if not self._gate.arrive(state.queued, state.facts.thread_id, prompt, tokens, now_ms):
             self.open(now_ms)
             if self._gate.is_held(call_id):
-                self._reports.note(Held(call_id, *self._gate.why_held(call_id)))
+                self._reports.note(Held(call_id, **self._gate.why_held(call_id)._asdict()))
 
     def open(self, now_ms: float) -> None:
         """Let those calls wait in the scheduler that pass now."""

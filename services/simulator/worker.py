@@ -92,7 +92,7 @@ class SimulatedWorker:
         call = routed.call
         content = self._store[_BODIES.decode(call.body).metadata.content]
         self._routed[call.call_id] = routed
-        simulated = SimulatedCall(call.call_id, call.program_id, routed.program, *content, call.thread_id)
+        simulated = SimulatedCall(call.call_id, call.program_id, routed.program, *content, thread_id=call.thread_id)
         self.engine.add(simulated, self._clock.now_ms)
         self._wake_when_due()
 
