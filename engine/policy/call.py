@@ -43,6 +43,8 @@ class QueuedCall:
     earned_ms: float = 0.0
     """Bound of the queue where it would be if it had not been promoted (`Policy.earned_ms`)."""
     place: int = 0
+    is_promoted: bool = False
+    """Whether it came to its queue by waiting, not by service."""
     due_ms: float = inf
     """Reading of the engine's service clock at which its quantum is used up, while it is in the batch; what is left of
     the quantum, while it is not."""

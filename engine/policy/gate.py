@@ -6,31 +6,33 @@ waits for ever: a quantum, demotion, and promotion by wait over service, here ap
 
 Rules:
 * A program is resident (its cache is kept, through its interrupts) or not. A resident's calls pass; those of the others
-  are held, in the order of the policy, and promoted in it like any that waits.
+  are held, in the order of the policy's rank times the call's blocks: what is scarce is room for a time, so half the
+  room makes up for twice the service. Who is promoted, like any that waits too long, is ordered without its size.
 * The first held program becomes a resident when its footprint fits in 0.90 of the blocks beside what is claimed; if it
   does not, nobody behind it becomes one. A footprint is what a program's calls and threads have, and what the calls are
   expected to answer, each block once; of it counts what nobody else claims (`room.py`). It is taken anew when a call
   arrives or ends. With no resident at all the first fits. So as long as all fit nobody is ever held.
 * A resident leaves at a call boundary only, when it has no call in flight: its calls that come meanwhile are held. It
   leaves when it is over; when it has been away for T_pool and others wait; when it has been resident for T_pool / 0.3
-  (to rotate all caches so often costs 30% of the engine's time at most), the first that waits ranks before it, and fits
-  when all have left of whom that is so, or all residents are; when claims exceed 0.98 of the blocks and it ranks last
-  of those that are at a boundary. So the first that waits passes after T_pool / 0.3 + T_pool and the longest call, at
-  the latest, if it ranks before all residents.
+  (to rotate all caches so often costs 30% of the engine's time at most), the second time T_pool / 0.2, then T_pool /
+  0.1, the first that waits ranks before it, and fits when all have left of whom that is so, or all residents are; when
+  claims exceed 0.98 of the blocks and it ranks last of those that are at a boundary. So the first that waits passes
+  after T_pool / 0.1 + T_pool and the longest call, at the latest, if it ranks before all residents.
 * A held call may visit: pass though its program is no resident, if its own blocks fit beside all claims. It costs
   nobody anything now, but what it computes may be evicted and computed again. So computing what a live program had, or
   asked for, before is paid from a budget, 3% of the engine's time, and nobody visits while that is overdrawn. That lets
   small newcomers by, as many as it pays for. Up to 16 calls behind the first are looked at for some that may.
-* Time is an argument, milliseconds. An event costs O(log held calls), and a look at the residents and at own blocks.
+* Time is an argument, milliseconds. An event costs O(log held calls), and a look at residents and own blocks.
 """
 
-from bisect import bisect_left, insort
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
 from autellix.engine.policy.budget import RecomputeBudget
 from autellix.engine.policy.call import QueuedCall
 from autellix.engine.policy.claims import Chain
+from autellix.engine.policy.held import HeldCalls
 from autellix.engine.policy.pool_time import PoolTime
 from autellix.engine.policy.pressure import Hold, Pressure, Turnover
 from autellix.engine.policy.program_cache import GatedCall, ProgramCache
@@ -54,20 +56,19 @@ class Gate:
         cache: The engine's prefix cache.
     """
 
-    QUANTUM_POOLS = 10 / 3
+    TURN_POOLS: Sequence[float] = (10 / 3, 5.0, 10.0)
     VISIT_SHARE = 0.03
 
     def __init__(self, blocks: int, block_tokens: int, cache: Cache) -> None:
         self.time = PoolTime(blocks * block_tokens)
         self._block_tokens = block_tokens
         self._room = Room(blocks, cache)
-        self._residents = Residents(self._room, self.time, self.QUANTUM_POOLS)
+        self._residents = Residents(self._room, self.time, self.TURN_POOLS)
         self._budget = RecomputeBudget(self.VISIT_SHARE)
         self._programs: dict[ProgramId, ProgramCache] = {}
         """Those whose calls arrived last come last."""
         self._of_call: dict[CallId, ProgramCache] = {}
-        self._held: list[tuple[Any, GatedCall]] = []
-        """The held calls with their standing, the best first."""
+        self._held = HeldCalls()
         self._turnover = Turnover()
         self._answer_tokens = float(ANSWER_TOKENS)
         self._look_at_ms = inf
@@ -90,7 +91,7 @@ class Gate:
     @property
     def held_calls(self) -> list[GatedCall]:
         """Return the held calls, the first first."""
-        return [gated for _, gated in self._held]
+        return list(self._held)
 
     def look_by(self, at_ms: float) -> None:
         """See to it that the held calls are looked at by then."""
@@ -116,7 +117,7 @@ class Gate:
         program.level = call.level
         self._of_call[call.call_id] = program
         self._room.note(program, prompt)
-        self._hold(gated)
+        self._held.add(gated, self._standing(gated))
         self._room.update(program)
         if program.is_resident and not self._must_leave(program, now_ms):
             self._let_pass(program, gated, now_ms)
@@ -132,7 +133,7 @@ class Gate:
         self._residents.retire_absent(now_ms)
         passing: list[QueuedCall] = []
         while self._held:
-            gated = self._held[0][1]
+            gated = self._held.first
             program = self._of_call[gated.call.call_id]
             if self._becomes_resident(program, gated.call, now_ms):
                 passing += [self._let_pass(program, each, now_ms) for each in program.held]
@@ -140,7 +141,7 @@ class Gate:
                 passing.append(self._let_pass(program, gated, now_ms))
             else:
                 break
-        for _, gated in self._held[1 : 1 + LOOKED_AT]:
+        for gated in self._held.behind_the_first(LOOKED_AT):
             program = self._of_call[gated.call.call_id]
             if self._may_visit(program, gated):
                 passing.append(self._let_pass(program, gated, now_ms))
@@ -150,8 +151,8 @@ class Gate:
     def reranked(self, call: QueuedCall, now_ms: float) -> None:
         """Note that a held call has another rank."""
         gated = self._of_call[call.call_id].calls[call.call_id]
-        self._unhold(gated)
-        self._hold(gated)
+        self._held.remove(gated)
+        self._held.add(gated, self._standing(gated))
         self._look_at_ms = now_ms
 
     def left(self, call_id: CallId, context: Chain, answer_tokens: int, now_ms: float) -> None:
@@ -166,7 +167,7 @@ class Gate:
         program = self._of_call.pop(call_id)
         gated = program.calls.pop(call_id)
         if gated.standing is not None:
-            self._unhold(gated)
+            self._held.remove(gated)
         if context:
             program.leave_context(gated.thread_id, context, now_ms)
             self._room.note(program, context)
@@ -216,7 +217,7 @@ class Gate:
     def why_held(self, call_id: CallId) -> Hold:
         """Return why a held call has not passed."""
         program = self._of_call[call_id]
-        ahead = bisect_left(self._held, program.calls[call_id].standing, key=lambda entry: entry[0])
+        ahead = self._held.ahead_of(program.calls[call_id])
         wanted, free = self._room.needed_by(program), max(0.0, self._residents.free)
         return Hold(ahead, wanted * self._block_tokens, int(free) * self._block_tokens)
 
@@ -242,21 +243,14 @@ class Gate:
             expected_wait_ms=self._turnover.wait_ms(held_tokens, now_ms, memory_ms=self.time.pool_ms),
         )
 
-    def _hold(self, gated: GatedCall) -> None:
-        gated.standing = self._standing(gated)
-        insort(self._held, (gated.standing, gated), key=lambda entry: entry[0])
-
     def _standing(self, gated: GatedCall) -> Any:
         """Return what held calls are ordered by; the smaller comes first, and no two are equal."""
-        return gated.call.rank
-
-    def _unhold(self, gated: GatedCall) -> None:
-        del self._held[bisect_left(self._held, gated.standing, key=lambda entry: entry[0])]
-        gated.standing = None
+        priority, lo_ms, place = gated.call.rank
+        return priority, lo_ms if gated.call.is_promoted else lo_ms * gated.blocks, place
 
     def _let_pass(self, program: ProgramCache, gated: GatedCall, now_ms: float) -> QueuedCall:
         self._budget.spend(self._room.lost(gated) * self._block_tokens * self.time.token_ms)
-        self._unhold(gated)
+        self._held.remove(gated)
         gated.held_ms = now_ms - gated.arrived_at_ms
         if not program.is_resident:
             self._room.update(program)
@@ -279,7 +273,7 @@ class Gate:
     def _must_leave(self, program: ProgramCache, now_ms: float) -> bool:
         """Tell whether a resident's new call is held, and let the program leave once it has no call in flight."""
         if not (program.is_leaving or self._residents.is_last_of_too_many(program)):
-            first = self._held[0][1].call
+            first = self._held.first.call
             newcomer = self._of_call[first.call_id]
             if newcomer is program or not self._residents.turn_is_over(program, newcomer, first.level, now_ms):
                 return False

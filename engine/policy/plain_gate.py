@@ -17,7 +17,7 @@ RESUME_AFTER_MS = 1_800_000.0
 class PlainGate(Gate):
     """Holds the large in favour of the small, for half an hour at most; once in, a program stays."""
 
-    QUANTUM_POOLS = float("inf")
+    TURN_POOLS = (float("inf"),)
     VISIT_SHARE = 0.0
 
     def passing(self, now_ms: float) -> list[QueuedCall]:
@@ -32,7 +32,7 @@ class PlainGate(Gate):
         return passing
 
     def _standing(self, gated: GatedCall) -> Any:
-        size = 0 if gated.is_forced else len(gated.prompt) + gated.blank
+        size = 0 if gated.is_forced else gated.blocks
         return not gated.is_forced, size, gated.call.place
 
     def _forced_at_ms(self, gated: GatedCall) -> float:

@@ -30,6 +30,11 @@ class GatedCall:
     is_forced: bool = False
     """Whether it was held for so long that it goes before all others (`plain_gate.py`)."""
 
+    @property
+    def blocks(self) -> int:
+        """Return how many blocks it needs, whoever has them already."""
+        return len(self.prompt) + self.blank
+
 
 @dataclass(eq=False, slots=True)
 class Context:
@@ -60,6 +65,8 @@ class ProgramCache:
     """A resident whose new calls are held; it leaves when those that passed have ended."""
     is_over: bool = False
     resident_since_ms: float = 0.0
+    turns: int = 0
+    """How often it became a resident."""
     idle_since_ms: float = 0.0
     """When its last call ended; means nothing while it has calls."""
     level: Level = (0, 0.0)

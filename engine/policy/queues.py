@@ -167,6 +167,7 @@ class CallQueues:
             call.waiting_since_ms = now_ms
             call.window_service_ms = call.window_wait_ms = 0.0
             self._enter(call, self._policy.promote(call, self.ladder))
+            call.is_promoted = True
             self._expire(call)
             promoted.append(call)
         return promoted
@@ -187,6 +188,7 @@ class CallQueues:
 
     def _enter_by_service(self, call: QueuedCall, queue: Queue) -> None:
         self._enter(call, queue)
+        call.is_promoted = False
         call.earned_ms = self._policy.earned_ms(call)
 
     def _enter(self, call: QueuedCall, queue: Queue) -> None:

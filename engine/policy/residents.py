@@ -1,6 +1,6 @@
 """The programs whose caches are kept in an engine, and when they have to leave; the rules are in `gate.py`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from autellix.engine.policy.call import Level
@@ -20,13 +20,14 @@ class Residents:
     Args:
         room: The blocks, and who claims them.
         time: Measures T_pool.
-        quantum_pools: T_pools that a resident may stay though others wait.
+        turn_pools: T_pools that a resident may stay though others wait: in its first turn, its second, and so on; the
+            last counts for all further ones.
     """
 
-    def __init__(self, room: Room, time: PoolTime, quantum_pools: float) -> None:
+    def __init__(self, room: Room, time: PoolTime, turn_pools: Sequence[float]) -> None:
         self._room = room
         self._time = time
-        self._quantum_pools = quantum_pools
+        self._turn_pools = turn_pools
         self._programs: dict[ProgramId, ProgramCache] = {}
 
     def __len__(self) -> int:
@@ -50,6 +51,7 @@ class Residents:
     def add(self, program: ProgramCache, now_ms: float) -> None:
         """Make a program a resident."""
         program.is_resident, program.resident_since_ms = True, now_ms
+        program.turns += 1
         self._programs[program.program_id] = program
         self._room.update(program)
         self._room.keep(program)
@@ -128,4 +130,5 @@ class Residents:
         return not self._programs or self._room.needed_by(newcomer) <= self.free
 
     def _turn_ends_ms(self, program: ProgramCache) -> float:
-        return program.resident_since_ms + self._quantum_pools * self._time.pool_ms
+        pools = self._turn_pools[min(program.turns, len(self._turn_pools)) - 1]
+        return program.resident_since_ms + pools * self._time.pool_ms

@@ -6,7 +6,8 @@ Rules:
 * A block that nobody claims is exposed: evicted before all that somebody claims. Who becomes a resident before that
   keeps it.
 * When a program is over, its blocks that no live program ever had or asked for are of no use to anybody and evicted at
-  once, but for those of its first prompt: others may begin like it, with the same system prompt. They are exposed.
+  once, but for those of its first prompt: others may begin like it, with the same system prompt. They are orphaned:
+  evicted before the exposed ones, which somebody will need.
 * Whoever loses a block loses those behind it in the chain, at the same time or before: no block is left behind whose
   beginning is gone.
 """
@@ -30,8 +31,12 @@ class Cache(Protocol):
         """Let blocks that no call holds be evicted before all others; of these, the last one first."""
         ...
 
+    def orphan(self, blocks: Collection[Block]) -> None:
+        """Let blocks that no call holds be evicted before the exposed ones; of these, the last one first."""
+        ...
+
     def keep(self, blocks: Collection[Block]) -> None:
-        """Let blocks that no call holds be exposed no more, as if they had been freed now."""
+        """Let blocks that no call holds be neither exposed nor orphaned any more, as if they had been freed now."""
         ...
 
     def evict(self, blocks: Collection[Block]) -> None:
@@ -106,4 +111,6 @@ class Room:
         self._cache.expose(self._claims.drop(program.claimed))
         self._blank -= program.claimed_blank
         first = set(islice(program.had, program.first_blocks))
-        self._cache.evict([block for block in self._had.drop(program.had) if block not in first])
+        useless = self._had.drop(program.had)
+        self._cache.orphan([block for block in useless if block in first])
+        self._cache.evict([block for block in useless if block not in first])

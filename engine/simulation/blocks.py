@@ -6,7 +6,8 @@ Rules, all but the last vLLM's (`BlockPool`, `KVCacheManager`):
 * A block in use is never evicted; several calls may hold one.
 * New blocks are blank ones as long as there are any, then those that were free the longest. Of a call's blocks that
   became free together, the last goes first: so wherever a block is cached, the ones before it are too.
-* Cached blocks that the gate exposes (`engine/policy/room.py`) go before the others, until a call takes them up again.
+* Cached blocks that the gate exposes (`engine/policy/room.py`) go before the others, and those that it orphans before
+  them, until a call takes them up again.
 """
 
 from bisect import bisect_left
@@ -58,6 +59,9 @@ class BlockPool:
         """Copies in the order of their release; one that has been held since is void, and skipped."""
         self._exposed: OrderedDict[int, list[int]] = OrderedDict()
         """Free copies that go before all others, in the order of their exposure."""
+        self._orphaned: OrderedDict[int, list[int]] = OrderedDict()
+        """Free copies that go before these."""
+        self._orders = (self._orphaned, self._exposed, self._releases)
         self._release = 0
         self._entries = 0
 
@@ -121,7 +125,7 @@ class BlockPool:
     def _evict(self, blocks: int) -> None:
         self._evictable -= blocks
         while blocks:
-            order = self._exposed or self._releases
+            order = next(filter(None, self._orders))
             release, copies = next(iter(order.items()))
             while copies and blocks:
                 copy = copies.pop()
@@ -140,8 +144,16 @@ class BlockPool:
         """
         self._move(self._exposed, keys)
 
+    def orphan(self, keys: Collection[int]) -> None:
+        """Let blocks that nobody holds be evicted before the exposed ones; of these, the last first.
+
+        Args:
+            keys: With each all that are cached behind it, unless somebody holds them.
+        """
+        self._move(self._orphaned, keys)
+
     def keep(self, keys: Collection[int]) -> None:
-        """Let blocks that nobody holds be exposed no more, as if they had been released now.
+        """Let blocks that nobody holds be neither exposed nor orphaned any more, as if they had been released now.
 
         Args:
             keys: Of each all that are before it.
@@ -199,7 +211,7 @@ class BlockPool:
     def _drop_entries(self, copies: list[int]) -> None:
         """Drop the entries of copies that are held again, if they were released together: the usual case."""
         release = self._freed[copies[-1]]
-        order = self._exposed if release in self._exposed else self._releases
+        order = next((order for order in self._orders if release in order), self._releases)
         entries = order.get(release, [])
         if entries[: len(copies)] == copies:
             del entries[: len(copies)]
@@ -208,7 +220,7 @@ class BlockPool:
                 del order[release]
 
     def _drop_void(self) -> None:
-        for order in (self._releases, self._exposed):
+        for order in self._orders:
             for release, copies in list(order.items()):
                 copies[:] = [copy for copy in copies if self._freed[copy] == release and not self._holders[copy]]
                 if not copies:

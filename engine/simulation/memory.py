@@ -52,8 +52,12 @@ class KvMemory:
         """Let blocks that no call holds be evicted before all others; of these, the last one first."""
         self._pool.expose(blocks)
 
+    def orphan(self, blocks: Collection[Any]) -> None:
+        """Let blocks that no call holds be evicted before the exposed ones; of these, the last one first."""
+        self._pool.orphan(blocks)
+
     def keep(self, blocks: Collection[Any]) -> None:
-        """Let blocks that no call holds be exposed no more, as if they had been freed now."""
+        """Let blocks that no call holds be neither exposed nor orphaned any more, as if they had been freed now."""
         self._pool.keep(blocks)
 
     def evict(self, blocks: Collection[Any]) -> None:

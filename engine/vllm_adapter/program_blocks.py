@@ -2,8 +2,9 @@
 
 Rules:
 * vLLM takes new blocks from the front of its free queue: those that hold nothing it could find again, then cached ones,
-  the longest free first. Between the two stand the exposed ones, in the order of exposure.
-* A block that a request takes up again is exposed no more; freed again it stands where vLLM puts it.
+  the longest free first. Between the two stand the orphaned ones, then the exposed ones, each in the order in which
+  they became that.
+* A block that a request takes up again is neither any more; freed again it stands where vLLM puts it.
 * Several blocks may hold one content. What is done to a content is done to all of them that are free.
 """
 
@@ -17,8 +18,11 @@ GROUP = 0
 """The only group of layers: the gate is for models with one (`engine_gate.py`)."""
 
 
+ORPHANED, EXPOSED = 0, 1
+
+
 class FreeBlocks(FreeKVCacheBlockQueue):
-    """vLLM's free queue, which also knows where its first part ends: blank blocks, then exposed ones.
+    """vLLM's free queue, which also knows where its first parts end: blank blocks and orphaned ones, then exposed ones.
 
     Args:
         blocks: All free blocks, blank ones, in order.
@@ -30,21 +34,21 @@ class FreeBlocks(FreeKVCacheBlockQueue):
 
     def all_are_blank(self) -> None:
         """Note that no free block is cached any more."""
-        self._end = self.fake_free_list_tail.prev_free_block
+        self._ends = [self.fake_free_list_tail.prev_free_block] * 2
 
-    def expose(self, block: KVCacheBlock) -> None:
-        """Move a free block to the end of the first part."""
+    def move(self, block: KVCacheBlock, part: int) -> None:
+        """Move a free block to the end of a part, `ORPHANED` or `EXPOSED`."""
         self.remove(block)
-        after = self._end.next_free_block
-        block.prev_free_block, block.next_free_block = self._end, after
-        self._end.next_free_block = after.prev_free_block = block
-        self._end = block
+        before = self._ends[part]
+        after = before.next_free_block
+        block.prev_free_block, block.next_free_block = before, after
+        before.next_free_block = after.prev_free_block = block
+        self._ends[part:] = [block if end is before else end for end in self._ends[part:]]
         self.num_free_blocks += 1
 
     def remove(self, block: KVCacheBlock) -> None:
         """Take a block out, wherever it stands."""
-        if block is self._end:
-            self._end = block.prev_free_block
+        self._ends = [block.prev_free_block if end is block else end for end in self._ends]
         super().remove(block)
 
     def popleft(self) -> KVCacheBlock:
@@ -66,13 +70,12 @@ class FreeBlocks(FreeKVCacheBlockQueue):
     def prepend_n(self, blocks: list[KVCacheBlock]) -> None:
         """Put blank blocks in front of all others."""
         super().prepend_n(blocks)
-        if blocks and self._end is self.fake_free_list_head:
-            self._end = blocks[-1]
+        if blocks:
+            self._ends = [blocks[-1] if end is self.fake_free_list_head else end for end in self._ends]
 
     def _find_end_again(self) -> None:
-        """Note that the first part is empty if its end was taken out."""
-        if self._end.next_free_block is None:
-            self._end = self.fake_free_list_head
+        """Note that a part is empty if its end was taken out."""
+        self._ends = [end if end.next_free_block else self.fake_free_list_head for end in self._ends]
 
 
 class ProgramBlocks:
@@ -92,11 +95,14 @@ class ProgramBlocks:
 
     def expose(self, blocks: Collection[BlockHash]) -> None:
         """Let blocks that no request holds be evicted before all others; of these, the last one first."""
-        for block in reversed(self._free_ones(blocks)):
-            self._free.expose(block)
+        self._move(blocks, EXPOSED)
+
+    def orphan(self, blocks: Collection[BlockHash]) -> None:
+        """Let blocks that no request holds be evicted before the exposed ones; of these, the last one first."""
+        self._move(blocks, ORPHANED)
 
     def keep(self, blocks: Collection[BlockHash]) -> None:
-        """Let blocks that no request holds be exposed no more, as if they had been freed now."""
+        """Let blocks that no request holds be neither exposed nor orphaned any more, as if they had been freed now."""
         kept = self._free_ones(blocks)[::-1]
         for block in kept:
             self._free.remove(block)
@@ -113,6 +119,10 @@ class ProgramBlocks:
     def was_reset(self) -> None:
         """Note that vLLM evicted everything."""
         self._free.all_are_blank()
+
+    def _move(self, blocks: Collection[BlockHash], part: int) -> None:
+        for block in reversed(self._free_ones(blocks)):
+            self._free.move(block, part)
 
     def _is_cached(self, name: BlockHash) -> bool:
         return self._pool.get_cached_block(name, [GROUP]) is not None

@@ -30,6 +30,7 @@ class Cache:
         self.there: set[Hashable] = set()
         self.in_use: Counter[Hashable] = Counter()
         self._exposed: dict[Hashable, None] = {}
+        self._orphaned: dict[Hashable, None] = {}
 
     def cached(self, chain: Sequence[Hashable]) -> int:
         """Return how many blocks of a chain are cached, counted up to the first that is not."""
@@ -37,13 +38,14 @@ class Cache:
 
     def expose(self, blocks: Collection[Hashable]) -> None:
         """Let blocks that no call holds be evicted before all others."""
-        for block in blocks:
-            if block in self.there and not self.in_use[block]:
-                self._exposed.pop(block, None)
-                self._exposed[block] = None
+        self._move(blocks, self._exposed)
+
+    def orphan(self, blocks: Collection[Hashable]) -> None:
+        """Let blocks that no call holds be evicted before the exposed ones."""
+        self._move(blocks, self._orphaned)
 
     def keep(self, blocks: Collection[Hashable]) -> None:
-        """Let blocks be exposed no more."""
+        """Let blocks be neither exposed nor orphaned any more."""
         self._take_up(blocks)
 
     def evict(self, blocks: Collection[Hashable]) -> None:
@@ -57,6 +59,11 @@ class Cache:
         """Return what is exposed, in the order of exposure."""
         return [*self._exposed]
 
+    @property
+    def orphaned(self) -> list[Hashable]:
+        """Return what is orphaned, in the order in which it became that."""
+        return [*self._orphaned]
+
     def hold(self, chain: Sequence[Hashable]) -> None:
         """Let a call compute these blocks, or find them, and hold them."""
         self.there.update(chain)
@@ -67,9 +74,15 @@ class Cache:
         """Let a call that held these blocks hold them no more."""
         self.in_use.subtract(chain)
 
+    def _move(self, blocks: Collection[Hashable], part: dict[Hashable, None]) -> None:
+        free = [block for block in blocks if block in self.there and not self.in_use[block]]
+        self._take_up(free)
+        part.update(dict.fromkeys(free))
+
     def _take_up(self, blocks: Collection[Hashable]) -> None:
         for block in blocks:
             self._exposed.pop(block, None)
+            self._orphaned.pop(block, None)
 
 
 class NoVisits(Gate):
@@ -158,9 +171,9 @@ class GateWorld:
         self.gate.over(ProgramId(program), self.now_ms)
         return self.open()
 
-    def rerank(self, name: str, level_ms: float) -> list[str]:
-        """Give a held call another rank, and return who passes then."""
-        self.queued[name].lo_ms = level_ms
+    def rerank(self, name: str, level_ms: float, *, promoted: bool = False) -> list[str]:
+        """Give a held call another rank, by service or by a promotion, and return who passes then."""
+        self.queued[name].lo_ms, self.queued[name].is_promoted = level_ms, promoted
         self.gate.reranked(self.queued[name], self.now_ms)
         return self.open()
 

@@ -110,7 +110,7 @@ def test_all_calls_of_a_program_pass_together() -> None:
     sut.call("a", 79)
     sut.call("b1", 29, program="b", level_ms=1.0)
     sut.call("c", 89, level_ms=2.0)
-    sut.call("b2", 29, program="b", thread="two", level_ms=3.0)
+    sut.call("b2", 29, program="b", thread="two", level_ms=9.0)
     assert ["b1", "c", "b2"] == sut.held
     sut.end("a")
 

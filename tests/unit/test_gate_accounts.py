@@ -95,7 +95,7 @@ def test_a_passed_call_that_is_aborted_leaves_what_it_computed() -> None:
 
 
 def test_who_is_over_gives_up_what_no_other_had() -> None:
-    """What a live program had or asked for stays, and the first prompt, exposed; the rest is evicted at once."""
+    """What a live program had or asked for stays, and the first prompt, orphaned; the rest is evicted at once."""
     sut = GateWorld(gate=NoVisits)
     sut.call("a1", 10, program="a")
     sut.end("a1", 20)
@@ -105,14 +105,14 @@ def test_who_is_over_gives_up_what_no_other_had() -> None:
     sut.abort("b")
     sut.end("a2", 65)
     sut.over("a")
-    assert set(blocks("a", 30)) == sut.cache.there
+    assert set(blocks("a", 30)) == sut.cache.there == set(sut.cache.exposed)
     sut.over("b")
 
-    assert blocks("a", 30) == sut.cache.exposed
+    assert blocks("a", 30) == sut.cache.orphaned
 
 
 def test_it_is_over_when_its_last_call_has_left() -> None:
-    """What its calls in flight need stays until they have left; then its first prompt does, and may be evicted."""
+    """What its calls in flight need stays until they have left; then its first prompt does, orphaned."""
     sut = GateWorld()
     sut.call("a1", 10, program="a")
     sut.call("a2", 20, program="a", thread="two")
@@ -122,7 +122,7 @@ def test_it_is_over_when_its_last_call_has_left() -> None:
     sut.end("a2")
 
     assert (0, []) == (sut.used, sut.residents)
-    assert blocks("a", 10) == sut.cache.exposed
+    assert blocks("a", 10) == sut.cache.orphaned
     assert set(blocks("a", 10)) == sut.cache.there
 
 
@@ -219,7 +219,7 @@ def test_what_is_claimed_again_is_kept() -> None:
     """What a program had before it lost its place is exposed no more when it is a resident again, in all threads."""
     sut = GateWorld(gate=NoVisits)
     sut.compute()
-    turn_ms = Gate.QUANTUM_POOLS * POOL_MS
+    turn_ms = Gate.TURN_POOLS[0] * POOL_MS
     for after_ms in (0.0, turn_ms - POOL_MS / 2):
         sut.wait(after_ms)
         for thread in ("one", "two"):

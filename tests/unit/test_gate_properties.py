@@ -127,8 +127,8 @@ class GateMachine(RuleBasedStateMachine):
         assert set(self.sut.queued) == set(held) | set(self.running)
         assert not set(held) & set(passed)
         assert set(self.sut.queued) == set(self.sut.gate._of_call)
-        assert all(first < second for first, second in pairwise(standing for standing, _ in self.sut.gate._held))
-        assert all(standing == gated.standing for standing, gated in self.sut.gate._held)
+        assert all(first < second for first, second in pairwise(gated.standing for gated in self.sut.gate._held))
+        assert all(standing == gated.standing for standing, gated in self.sut.gate._held._entries)
 
     @invariant()
     def nobody_waits_in_vain(self) -> None:
@@ -148,7 +148,7 @@ class GateMachine(RuleBasedStateMachine):
             self.sut.over(program.program_id)
         assert (0, [], []) == (self.sut.used, self.live, self.sut.residents)
         assert 0 == len(self.sut.gate._room._had)
-        assert set(self.sut.cache.exposed) == self.sut.cache.there
+        assert set(self.sut.cache.orphaned) == self.sut.cache.there
 
 
 class PlainGateMachine(GateMachine):

@@ -5,7 +5,7 @@ import pytest
 from autellix.engine.policy.gate import Gate
 from tests.unit.gate_world import NEVER, POOL_MS, GateWorld, NoVisits, blocks
 
-QUANTUM_MS = Gate.QUANTUM_POOLS * POOL_MS
+QUANTUM_MS = Gate.TURN_POOLS[0] * POOL_MS
 
 
 def full(*, level_ms: float = 0.0) -> GateWorld:
@@ -75,6 +75,26 @@ def test_a_turn_is_a_quantum(at_ms: float, residents: list[str]) -> None:
     make_calls(sut, at_ms)
 
     assert residents == sut.residents
+
+
+@pytest.mark.parametrize(("turn", "pools"), [(1, 10 / 3), (2, 5.0), (3, 10.0), (4, 10.0)])
+def test_each_turn_is_longer_up_to_the_third(turn: int, pools: float) -> None:
+    """Who is a resident for the second time stays for T_pool / 0.2, then for T_pool / 0.1 each time."""
+    sut = full()
+    for number in range(turn - 1):
+        sut.call(f"b{number}", 49)
+        sut.wait(POOL_MS)
+        sut.end(f"b{number}")
+        sut.over(f"b{number}")
+        sut.call(f"a{number}", 49, program="a")
+        sut.end(f"a{number}")
+    began_ms = sut.now_ms
+    sut.call("b", 49)
+    make_calls(sut, began_ms + pools * POOL_MS - 1.0)
+    assert ["a"] == sut.residents
+    make_calls(sut, began_ms + pools * POOL_MS)
+
+    assert ["b"] == sut.residents
 
 
 def test_a_turn_ends_between_two_calls() -> None:

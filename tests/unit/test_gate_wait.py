@@ -10,7 +10,7 @@ from autellix.engine.policy.gate import Gate
 from tests.unit.gate_world import POOL_MS, GateWorld, NoVisits, blocks
 
 LONGEST_CALL_MS = 3 * POOL_MS
-BOUND_MS = (Gate.QUANTUM_POOLS + 1) * POOL_MS + LONGEST_CALL_MS
+BOUND_MS = (max(Gate.TURN_POOLS) + 1) * POOL_MS + LONGEST_CALL_MS
 """A turn ends, the calls in flight end, and who then makes no further call is away for T_pool."""
 PROMOTED_AFTER_MS = 4 * POOL_MS
 UNTIL_MS = 150 * POOL_MS
@@ -81,7 +81,7 @@ class Agents:
 
     def _promote(self, name: str) -> None:
         if name in self.sut.held:
-            self.sut.rerank(name, 0.0)
+            self.sut.rerank(name, 0.0, promoted=True)
 
     def _end(self, name: str) -> None:
         self._running.remove(name)

@@ -1,4 +1,4 @@
-"""vLLM's block pool with exposed blocks in it: its own rules still hold, and who is exposed goes first."""
+"""vLLM's block pool with orphaned and exposed blocks in it: its own rules still hold, and they go first."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ class Pool:
         self.blocks: ProgramBlocks = ProgramBlocks(self.pool)
         self.running: list[Any] = []
         self.chains: list[list[bytes]] = [[]]
+        self.orphaned: list[int] = []
+        """Numbers of the orphaned blocks, in the order in which they became that."""
         self.exposed: list[int] = []
-        """Numbers of the exposed blocks, in the order of exposure."""
+        """Numbers of the exposed blocks, in the same way."""
         self.calls = 0
         self.evicted = 0
 
@@ -55,9 +57,9 @@ class Pool:
         """Let a request in and compute it, as vLLM's scheduler does; tell whether it fits."""
         blocks, cached, _ = self.manager.get_computed_blocks(request)
         new = request.num_tokens - cached
-        self.exposed = [number for number in self.exposed if self.pool.blocks[number] not in blocks.blocks[0]]
         if self.manager.allocate_slots(request, new, cached, blocks, full_sequence_must_fit=True) is None:
             return False
+        self.forget({block.block_id for block in blocks.blocks[0]})
         request.num_computed_tokens = request.num_tokens
         self.running.append(request)
         self.chains.append(list(request.block_hashes))
@@ -70,18 +72,35 @@ class Pool:
 
     def expose(self) -> None:
         """Expose a part of what some request had."""
+        chain, numbers = self.part()
+        self.exposed += numbers
+        self.blocks.expose(chain)
+
+    def orphan(self) -> None:
+        """Orphan a part of what some request had."""
+        chain, numbers = self.part()
+        self.orphaned += numbers
+        self.blocks.orphan(chain)
+
+    def part(self) -> tuple[list[bytes], list[int]]:
+        """Return the end of what some request had, and its free blocks, the last first, in no part any more."""
         chain = self.rng.choice(self.chains[-8:])
         chain = chain[self.rng.randrange(len(chain) + 1) :]
-        exposed = [number for name in reversed(chain) for number in reversed(self.free_copies(name))]
-        self.exposed = [number for number in self.exposed if number not in exposed] + exposed
-        self.blocks.expose(chain)
+        numbers = [number for name in reversed(chain) for number in reversed(self.free_copies(name))]
+        self.forget(set(numbers))
+        return chain, numbers
+
+    def forget(self, numbers: set[int]) -> None:
+        """Let these blocks be neither exposed nor orphaned."""
+        self.exposed = [number for number in self.exposed if number not in numbers]
+        self.orphaned = [number for number in self.orphaned if number not in numbers]
 
     def evict(self) -> None:
         """Evict what some request had, unless another has it."""
         chain = self.rng.choice(self.chains[-8:])
         evicted = {number for name in chain for number in self.free_copies(name)}
         self.evicted += len(evicted)
-        self.exposed = [number for number in self.exposed if number not in evicted]
+        self.forget(evicted)
         self.blocks.evict(chain)
 
         assert [number for name in chain for number in self.free_copies(name)] == []
@@ -89,7 +108,7 @@ class Pool:
     def reset(self) -> None:
         """Forget everything, as vLLM does when nothing runs."""
         if not self.running and self.manager.reset_prefix_cache():
-            self.exposed.clear()
+            self.forget({*self.exposed, *self.orphaned})
             self.blocks.was_reset()
 
     def free_copies(self, name: bytes) -> list[int]:
@@ -103,30 +122,33 @@ class Pool:
         check_blocks(self.pool)
         free = self.pool.free_block_queue.get_all_free_blocks()
         cached = [block.block_id for block in free if block.block_hash]
-        self.exposed = [number for number in self.exposed if number in cached]
+        self.forget({*self.exposed, *self.orphaned} - set(cached))
         kinds = [self.kind(block) for block in free]
         assert kinds == sorted(kinds)
-        assert self.exposed == cached[: len(self.exposed)]
+        first = [*self.orphaned, *self.exposed]
+        assert first == cached[: len(first)]
 
     def kind(self, block: Any) -> int:
-        """Return how soon a free block goes: blank ones, then exposed ones, then those that are kept."""
+        """Return how soon a free block goes: blank ones, then orphaned, then exposed ones, then those that are kept."""
         if block.block_hash is None:
             return 0
-        return 1 if block.block_id in self.exposed else 2
+        return 1 if block.block_id in self.orphaned else 2 if block.block_id in self.exposed else 3
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_vllms_rules_hold(seed: int) -> None:
     """Over random requests, exposures and evictions each free block stands once, in its part, in order."""
     pool = Pool(random.Random(seed))
-    actions = [pool.begin] * 8 + [pool.leave] * 8 + [pool.expose] * 4 + [pool.evict, pool.reset]
-    exposed = 0
-    for _ in range(400):
+    actions = [pool.begin] * 8 + [pool.leave] * 8 + [pool.expose, pool.orphan] * 3 + [pool.evict, pool.reset]
+    exposed = orphaned = 0
+    for _ in range(600):
         pool.rng.choice(actions)()
         pool.check()
         exposed += bool(pool.exposed)
+        orphaned += bool(pool.orphaned)
 
     assert exposed > 40
+    assert orphaned > 40
     assert pool.evicted > 10
 
 
@@ -145,6 +167,21 @@ def test_exposed_blocks_go_first() -> None:
     assert BLOCKS - 2 * blocks == pool.blocks.cached(exposed.block_hashes)
 
 
+def test_orphaned_blocks_go_before_exposed_ones() -> None:
+    """Of two requests that left, one exposed and one orphaned later, a newcomer takes the orphaned one's blocks."""
+    pool = Pool(random.Random(0))
+    exposed, orphaned = (vllm_request(name, [stem] * LONGEST) for name, stem in (("exposed", 1), ("orphaned", 2)))
+    for request in (exposed, orphaned):
+        assert pool.serve(request)
+        pool.manager.free(request)
+    pool.blocks.expose(exposed.block_hashes)
+    pool.blocks.orphan(orphaned.block_hashes)
+    assert pool.serve(vllm_request("newcomer", [3] * LONGEST))
+    blocks = LONGEST // BLOCK_SIZE
+
+    assert [blocks, BLOCKS - 2 * blocks] == [pool.blocks.cached(each.block_hashes) for each in (exposed, orphaned)]
+
+
 def test_a_block_taken_up_again_is_exposed_no_more() -> None:
     """What a request finds exposed in the cache stands with the kept ones when it is free again."""
     pool = Pool(random.Random(0))
@@ -155,7 +192,7 @@ def test_a_block_taken_up_again_is_exposed_no_more() -> None:
         pool.manager.free(request)
         if request is once:
             pool.blocks.expose(once.block_hashes)
-    pool.exposed.clear()
+    pool.forget({*pool.exposed})
 
     assert pool.blocks.cached(again.block_hashes) == 11
     pool.check()

@@ -70,11 +70,11 @@ class BlocksMachine(RuleBasedStateMachine):
             call.full = len(call.holding)
             assert all(key in self.pool._oldest for key in call.keys[: call.full])
 
-    @rule(stem=st.integers(0, 2), place=st.integers(0, LONGEST - 1))
-    def expose(self, stem: int, place: int) -> None:
+    @rule(stem=st.integers(0, 2), place=st.integers(0, LONGEST - 1), orphan=st.booleans())
+    def expose(self, stem: int, place: int, orphan: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
         """What no call holds may be evicted first, with all that is behind it; until then it is there."""
         free, cached = self.pool.free, set(self.pool._oldest)
-        self.pool.expose(behind(stem, place))
+        (self.pool.orphan if orphan else self.pool.expose)(behind(stem, place))
         assert free == self.pool.free
         assert cached == set(self.pool._oldest)
 
@@ -172,6 +172,17 @@ def test_exposed_blocks_go_first() -> None:
     pool.expose([12, 13])
 
     assert [23, 22, 13, 12, 3, 2, 1, 11, 21] == evicted(pool)
+
+
+def test_orphaned_blocks_go_before_exposed_ones() -> None:
+    """Whatever became which first; who is both is what it became last."""
+    pool = pool_of(9, [1, 2, 3], [11, 12, 13], [21, 22, 23])
+    pool.expose([1, 2, 3])
+    pool.orphan([12, 13])
+    pool.orphan([3])
+    pool.expose([13])
+
+    assert [12, 3, 2, 1, 13, 11, 23, 22, 21] == evicted(pool)
 
 
 def test_kept_blocks_go_last() -> None:
