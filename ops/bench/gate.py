@@ -27,8 +27,8 @@ from tiny_model import tiny_config
 from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config
 from autellix.engine.vllm_adapter.reports import ReportReceiver
+from autellix.schemas.traces.workloads import arrivals
 from autellix.services.simulator.scenario import Scenario
-from autellix.services.simulator.workloads import arrivals
 
 BLOCK = 32
 """The smallest on a CPU."""

@@ -16,7 +16,7 @@ from autellix.engine.policy.accounting import Attained, fold
 from autellix.engine.policy.learning import Learnt
 from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.reports import Ended, ReportReceiver
-from autellix.services.simulator.traces import TraceCall, TraceProgram
+from autellix.schemas.traces.records import TraceCall, TraceProgram
 
 VOCABULARY = range(300, 900)
 """Tokens of the tiny model that are not special."""

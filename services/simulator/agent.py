@@ -26,11 +26,11 @@ from autellix.schemas.messages import (
     SubmitCall,
 )
 from autellix.schemas.stream import FrameOrder
+from autellix.schemas.traces.records import TraceCall
+from autellix.schemas.traces.workloads import Arrival
 from autellix.services.simulator.clock import Clock
 from autellix.services.simulator.contents import CallContent, ContentStore, Keys
-from autellix.services.simulator.traces import TraceCall
 from autellix.services.simulator.virtual_bus import VirtualBus
-from autellix.services.simulator.workloads import Arrival
 
 MODEL = "simulated"
 INBOXES = "_INBOX."

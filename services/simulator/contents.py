@@ -9,7 +9,7 @@ import itertools
 from array import array
 from typing import NamedTuple
 
-from autellix.services.simulator.traces import TraceCall, TraceProgram
+from autellix.schemas.traces.records import TraceCall, TraceProgram
 
 Keys = list[int]
 KEY_CHARACTERS = 16

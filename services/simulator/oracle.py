@@ -2,7 +2,7 @@
 
 from autellix.engine.simulation.timing import StepTiming
 from autellix.schemas.ids import ProgramId
-from autellix.services.simulator.traces import TraceCall, TraceProgram
+from autellix.schemas.traces.records import TraceCall, TraceProgram
 
 
 class Oracle:

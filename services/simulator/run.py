@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, get_args
 from rich.console import Console
 
 from autellix.engine.simulation.calibration import shipped
+from autellix.schemas.traces.workloads import WORKLOADS
 from autellix.services.load_balancer.choices import RULES
 from autellix.services.simulator.picture import picture
 from autellix.services.simulator.results import Result
 from autellix.services.simulator.scenario import PolicyName, Scenario, from_tree, put
 from autellix.services.simulator.tables import run_table
-from autellix.services.simulator.workloads import WORKLOADS
 from autellix.services.simulator.world import simulate
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from autellix.schemas import subjects
 from autellix.schemas.codec import ENGINE_EVENTS, Decoder
 from autellix.schemas.ids import EngineId
 from autellix.schemas.messages import Frame, SessionAnswer
+from autellix.schemas.traces.workloads import Arrival, arrivals, check_fit
 from autellix.services.config import ProcessTableSettings, SessionManagerSettings
 from autellix.services.load_balancer.core import LoadBalancer
 from autellix.services.load_balancer.listens import LISTENS as BALANCER_LISTENS
@@ -30,7 +31,6 @@ from autellix.services.simulator.scenario import Scenario, checked
 from autellix.services.simulator.stays import Stays
 from autellix.services.simulator.virtual_bus import Envelope, VirtualBus
 from autellix.services.simulator.worker import SimulatedWorker
-from autellix.services.simulator.workloads import Arrival, arrivals, check_fit
 
 TICK_MS = 1000.0
 WORKING_SET_TICKS = 16

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from autellix.services.simulator.traces import TraceCall, TraceProgram
+from autellix.schemas.traces.records import TraceCall, TraceProgram
 
 if TYPE_CHECKING:
     from types import ModuleType

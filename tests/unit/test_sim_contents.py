@@ -5,8 +5,8 @@ from itertools import combinations, takewhile
 
 import pytest
 
+from autellix.schemas.traces.records import TraceCall, TraceProgram
 from autellix.services.simulator.contents import KEY_CHARACTERS, Contents, Keys
-from autellix.services.simulator.traces import TraceCall, TraceProgram
 
 BLOCK = 10
 

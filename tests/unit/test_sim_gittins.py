@@ -7,9 +7,9 @@ import pytest
 from autellix.schemas import subjects
 from autellix.schemas.codec import Decoder
 from autellix.schemas.messages import Priorities
+from autellix.schemas.traces.workloads import WORKLOADS, arrivals
 from autellix.services.simulator.scenario import Scenario
 from autellix.services.simulator.virtual_bus import Envelope
-from autellix.services.simulator.workloads import WORKLOADS, arrivals
 from autellix.services.simulator.world import World, simulate
 
 

@@ -12,11 +12,11 @@ from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_EVENTS
 from autellix.schemas.ids import EngineId, Incarnation
 from autellix.schemas.messages import CallRouted, EngineDown
+from autellix.schemas.traces.workloads import arrivals
 from autellix.services.config import LoadBalancerSettings
 from autellix.services.simulator.results import Result
 from autellix.services.simulator.scenario import Scenario
 from autellix.services.simulator.worker import SimulatedWorker
-from autellix.services.simulator.workloads import arrivals
 from autellix.services.simulator.world import World
 
 

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from autellix.engine.simulation.calibration import CalibrationError
+from autellix.schemas.traces.workloads import WorkloadError, arrivals
 from autellix.services.config import LoadBalancerSettings
 from autellix.services.simulator.scenario import Scenario, ScenarioError, from_tree, put
-from autellix.services.simulator.workloads import WorkloadError, arrivals
 from autellix.services.simulator.world import simulate
 
 

@@ -11,10 +11,10 @@ from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_EVENTS, ENGINE_EVENTS, FRAMES
 from autellix.schemas.ids import EngineId, Incarnation
 from autellix.schemas.messages import CallRouted, CancelCalls, EngineDown, Failed, Finished, ProgramRecord
+from autellix.schemas.traces.workloads import arrivals
 from autellix.services.config import LoadBalancerSettings
 from autellix.services.simulator.scenario import PolicyName, Scenario
 from autellix.services.simulator.virtual_bus import Envelope
-from autellix.services.simulator.workloads import arrivals
 from autellix.services.simulator.world import World, simulate
 
 POLICIES = get_args(PolicyName)

@@ -3,6 +3,7 @@
 from statistics import fmean
 from typing import NamedTuple
 
+from autellix.schemas.traces.workloads import arrivals
 from autellix.services.simulator.figures.curves import Seeds, interpolated, line
 from autellix.services.simulator.figures.drawing import Panel, Table
 from autellix.services.simulator.figures.effort import Effort
@@ -19,7 +20,6 @@ from autellix.services.simulator.figures.sweeps import (
 from autellix.services.simulator.figures.systems import BFCL, LATS, SHAREGPT, VLLM, VLLM_OPT, Workload
 from autellix.services.simulator.results import Result
 from autellix.services.simulator.scenario import Scenario
-from autellix.services.simulator.workloads import arrivals
 
 WORKLOADS = (SHAREGPT, BFCL, LATS)
 SYSTEMS = (VLLM, VLLM_OPT)

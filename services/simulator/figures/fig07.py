@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from autellix.schemas.traces.workloads import arrivals
 from autellix.services.simulator.figures.curves import Seeds, line
 from autellix.services.simulator.figures.drawing import Panel, Table
 from autellix.services.simulator.figures.effort import Effort
@@ -10,7 +11,6 @@ from autellix.services.simulator.figures.figure import Content, Figure, compared
 from autellix.services.simulator.figures.runs import Runs
 from autellix.services.simulator.figures.systems import BFCL, LATS, SHAREGPT, VLLM_OPT, Workload, online
 from autellix.services.simulator.scenario import Scenario
-from autellix.services.simulator.workloads import arrivals
 
 WORKLOADS = (SHAREGPT, BFCL, LATS)
 BOUNDS = (512, 1024, 2048, 4096, 8192, 16384)

@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from autellix.engine.simulation.calibration import SHIPPED
+from autellix.schemas.traces.workloads import TRACES
 from autellix.services.simulator.results import Result
 from autellix.services.simulator.scenario import Scenario
-from autellix.services.simulator.workloads import TRACES
 from autellix.services.simulator.world import simulate
 
 OURS = "autellix."

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from autellix.services.simulator.traces import TraceError, read_trace
-from autellix.services.simulator.workloads import TRACES, WORKLOADS
+from autellix.schemas.traces.records import TraceError, read_trace
+from autellix.schemas.traces.workloads import TRACES, WORKLOADS
 
 
 def call(number: int, *parents: int, **values: Any) -> dict[str, Any]:

@@ -5,10 +5,9 @@ import random
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from autellix.services.simulator.scenario import Scenario
-from autellix.services.simulator.traces import TraceProgram, read_trace
+from autellix.schemas.traces.records import TraceProgram, read_trace
 
 TRACES = Path(__file__).resolve().parents[2] / "ops/bench/traces"
 """In the repository; they are no part of an installed package."""
@@ -39,6 +38,50 @@ WORKLOADS = {
 """The workloads of the paper (section 6.1; `mixed` has equal shares of its parts), and one more."""
 
 
+class Choice(Protocol):
+    """What decides which programs arrive, and when."""
+
+    @property
+    def workload(self) -> str:
+        """A name in `WORKLOADS`, or the path of a trace."""
+        ...
+
+    @property
+    def programs(self) -> int:
+        """How many."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Decides which, and when."""
+        ...
+
+    @property
+    def rate_per_s(self) -> float | None:
+        """Programs that arrive a second, as a Poisson process; None: all at once, at the start."""
+        ...
+
+    @property
+    def live_programs(self) -> int | None:
+        """So many are there at any time, whatever the rate."""
+        ...
+
+    @property
+    def half(self) -> str | None:
+        """Take only one half of each trace, `first` or `second`."""
+        ...
+
+    @property
+    def max_calls(self) -> int | None:
+        """Leave out programs of more calls; None: the workload's own bound."""
+        ...
+
+    @property
+    def max_context_tokens(self) -> int | None:
+        """Leave out programs that grow longer."""
+        ...
+
+
 class Arrival(NamedTuple):
     """A program that arrives."""
 
@@ -48,8 +91,8 @@ class Arrival(NamedTuple):
     program: TraceProgram
 
 
-def arrivals(scenario: Scenario) -> list[Arrival]:
-    """Return the programs of a scenario in order of arrival.
+def arrivals(choice: Choice) -> list[Arrival]:
+    """Return the programs of a choice in order of arrival.
 
     The seed decides which; a different rate, engine or policy gets the same programs in the same order.
 
@@ -57,14 +100,14 @@ def arrivals(scenario: Scenario) -> list[Arrival]:
         WorkloadError: for an unknown workload, or one without a program that may be taken.
         TraceError: for a trace that makes no sense.
     """
-    parts = WORKLOADS.get(scenario.workload) or (_part_of_path(scenario.workload),)
-    chance = random.Random(f"programs {scenario.seed}")  # noqa: S311 - a simulation is repeatable
+    parts = WORKLOADS.get(choice.workload) or (_part_of_path(choice.workload),)
+    chance = random.Random(f"programs {choice.seed}")  # noqa: S311 - a simulation is repeatable
     chosen: list[tuple[str, TraceProgram]] = []
     for number, part in enumerate(parts):
-        count = len(range(number, scenario.programs, len(parts)))
-        chosen += [(part.trace, program) for program in _sample(_programs(part, scenario), count, chance)]
+        count = len(range(number, choice.programs, len(parts)))
+        chosen += [(part.trace, program) for program in _sample(_programs(part, choice), count, chance)]
     chance.shuffle(chosen)
-    times = _times_ms(scenario)
+    times = _times_ms(choice)
     return [Arrival(at_ms, trace, program) for at_ms, (trace, program) in zip(times, chosen, strict=True)]
 
 
@@ -90,13 +133,13 @@ def _part_of_path(workload: str) -> Part:
     return Part(workload)
 
 
-def _programs(part: Part, scenario: Scenario) -> list[TraceProgram]:
-    """Return the programs of a trace that the scenario takes."""
+def _programs(part: Part, choice: Choice) -> list[TraceProgram]:
+    """Return the programs of a trace that a choice takes."""
     path = Path(part.trace) if part.trace.endswith(".jsonl.gz") else TRACES / f"{part.trace}.jsonl.gz"
-    calls = scenario.max_calls or part.max_calls or inf
-    tokens = scenario.max_context_tokens or inf
+    calls = choice.max_calls or part.max_calls or inf
+    tokens = choice.max_context_tokens or inf
     found = [each for each in read_trace(path) if len(each.calls) <= calls and each.context_tokens <= tokens]
-    found = [each for each in found if scenario.half in (None, half_of(each.program_id))]
+    found = [each for each in found if choice.half in (None, half_of(each.program_id))]
     if not found:
         raise WorkloadError(f"{path}: every program is above max_calls or max_context_tokens")
     return found
@@ -112,15 +155,15 @@ def _sample(programs: list[TraceProgram], count: int, chance: random.Random) -> 
     return chance.sample(programs, count) if count <= len(programs) else chance.choices(programs, k=count)
 
 
-def _times_ms(scenario: Scenario) -> list[float]:
+def _times_ms(choice: Choice) -> list[float]:
     """Return ascending times; with another rate the same pattern, stretched."""
-    if live := scenario.live_programs:
-        return [0.0 if number < live else inf for number in range(scenario.programs)]
-    if scenario.rate_per_s is None:
-        return [0.0] * scenario.programs
-    chance = random.Random(f"arrivals {scenario.seed}")  # noqa: S311 - a simulation is repeatable
+    if live := choice.live_programs:
+        return [0.0 if number < live else inf for number in range(choice.programs)]
+    if choice.rate_per_s is None:
+        return [0.0] * choice.programs
+    chance = random.Random(f"arrivals {choice.seed}")  # noqa: S311 - a simulation is repeatable
     at_ms, times = 0.0, []
-    for _ in range(scenario.programs):
-        at_ms += chance.expovariate(1.0) * 1000 / scenario.rate_per_s
+    for _ in range(choice.programs):
+        at_ms += chance.expovariate(1.0) * 1000 / choice.rate_per_s
         times.append(at_ms)
     return times
