@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from autellix.schemas.traces.records import TraceProgram, read_trace
+from autellix.schemas.traces.scale import Scale, scaled
 
 TRACES = Path(__file__).resolve().parents[2] / "ops/bench/traces"
 """In the repository; they are no part of an installed package."""
@@ -78,7 +79,12 @@ class Choice(Protocol):
 
     @property
     def max_context_tokens(self) -> int | None:
-        """Leave out programs that grow longer."""
+        """Leave out programs that grow longer, as they are replayed."""
+        ...
+
+    @property
+    def scale(self) -> Scale:
+        """How much smaller the programs are than recorded."""
         ...
 
 
@@ -138,7 +144,8 @@ def _programs(part: Part, choice: Choice) -> list[TraceProgram]:
     path = Path(part.trace) if part.trace.endswith(".jsonl.gz") else TRACES / f"{part.trace}.jsonl.gz"
     calls = choice.max_calls or part.max_calls or inf
     tokens = choice.max_context_tokens or inf
-    found = [each for each in read_trace(path) if len(each.calls) <= calls and each.context_tokens <= tokens]
+    found = [scaled(each, choice.scale) for each in read_trace(path) if len(each.calls) <= calls]
+    found = [each for each in found if each.context_tokens <= tokens]
     found = [each for each in found if choice.half in (None, half_of(each.program_id))]
     if not found:
         raise WorkloadError(f"{path}: every program is above max_calls or max_context_tokens")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from autellix.schemas.traces.scale import Scale
 from autellix.services.config import Count, LoadBalancerSettings, Positive, Settings
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -37,6 +38,8 @@ class Scenario(Settings, frozen=True, kw_only=True):
     """Leave out programs of more calls; None: the workload's own bound."""
     max_context_tokens: Count | None = None
     """Leave out programs that grow longer; without it one that does not fit the engine is refused."""
+    scale: Scale = Scale()
+    """How much smaller the programs are than recorded."""
     interrupt_cap_s: Idle = 30.0
     interrupt_unknown_s: Idle = 1.0
     """What stands for an interrupt that the trace does not tell; before the first call there is none."""
