@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 from calibrate import machine
-from replay import Arriving, Replay, Scale
+from replay import Arriving, Replay
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -27,6 +27,7 @@ from tiny_model import tiny_config
 from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config
 from autellix.engine.vllm_adapter.reports import ReportReceiver
+from autellix.schemas.traces.scale import Scale
 from autellix.schemas.traces.workloads import arrivals
 from autellix.services.simulator.scenario import Scenario
 
@@ -51,6 +52,7 @@ class Load(NamedTuple):
     """Programs at a time: from little pressure to much."""
     kv_tokens: int
     scale: Scale
+    interrupt_cap_s: float
     programs_each: int
     """So many for each that is there at a time."""
 
@@ -58,11 +60,11 @@ class Load(NamedTuple):
 LOADS = {
     load.workload: load
     for load in (
-        Load("sharegpt", (20, 80), 6_000, Scale(8, 16, 0.1, 2.0), 2),
-        Load("bfcl", (10, 30), 10_000, Scale(8, 8, 0.1, 2.0), 2),
-        Load("lats", (3, 8), 4_000, Scale(8, 16, 0.1, 2.0), 1),
-        Load("mixed", (6, 16), 6_000, Scale(8, 16, 0.1, 2.0), 2),
-        Load("claude_code", (3, 12), 10_000, Scale(32, 32, 0.01, 0.2), 1),
+        Load("sharegpt", (20, 80), 6_000, Scale(prompts=8, answers=16, interrupts=0.1), 2.0, 2),
+        Load("bfcl", (10, 30), 10_000, Scale(prompts=8, answers=8, interrupts=0.1), 2.0, 2),
+        Load("lats", (3, 8), 4_000, Scale(prompts=8, answers=16, interrupts=0.1), 2.0, 1),
+        Load("mixed", (6, 16), 6_000, Scale(prompts=8, answers=16, interrupts=0.1), 2.0, 2),
+        Load("claude_code", (3, 12), 10_000, Scale(prompts=32, answers=32, interrupts=0.01), 0.2, 1),
     )
 }
 
@@ -123,7 +125,8 @@ def programs_of(load: Load, live: int, seed: int) -> list[Arriving]:
         programs=live * load.programs_each,
         seed=seed,
         half="second",
-        max_context_tokens=round(0.9 * longest(load.kv_tokens) * load.scale.tokens),
+        max_context_tokens=round(0.9 * longest(load.kv_tokens)),
+        scale=load.scale,
     )
     return [Arriving(arrival.trace, arrival.program) for arrival in arrivals(scenario)]
 
@@ -140,7 +143,7 @@ def run(system: str, load: Load, live: int, seed: int, progress: Progress) -> Ou
             engine.core,
             arriving,
             live=live,
-            scale=load.scale,
+            interrupt_cap_s=load.interrupt_cap_s,
             seed=seed,
             reports=engine.reports,
             notices=engine.notices,
@@ -167,7 +170,7 @@ def outcome_of(replay: Replay) -> Outcome:
 
 def table(load: Load, outcomes: dict[tuple[int, str], list[Outcome]]) -> Table:
     """Return a row for each pressure and system: means over the rounds, and how far they spread."""
-    title = f"{load.workload}: {load.kv_tokens:,} tokens of KV cache; lengths of prompts 1/{load.scale.tokens:g}"
+    title = f"{load.workload}: {load.kv_tokens:,} tokens of KV cache; lengths of prompts 1/{load.scale.prompts:g}"
     shown = Table(title=title)
     for heading in ("at a time", "system", "hit rate", "tokens/s", "wait, s", "P99", "ms/token", "P99", "response, s"):
         shown.add_column(heading, justify="left" if heading == "system" else "right")

@@ -1,4 +1,4 @@
-"""Replays programs of a trace on one real engine core in this process: tokens made smaller, time as it is.
+"""Replays programs of a trace on one real engine core in this process.
 
 Every program is new text but for its system prompt, and each prompt really begins with what the engine answered before.
 """
@@ -20,17 +20,6 @@ from autellix.schemas.traces.records import TraceCall, TraceProgram
 
 VOCABULARY = range(300, 900)
 """Tokens of the tiny model that are not special."""
-
-
-class Scale(NamedTuple):
-    """How much smaller a program is here than in its trace."""
-
-    tokens: float
-    """Of prompts."""
-    answers: float
-    interrupts: float
-    interrupt_cap_s: float
-    """As replayed."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +92,7 @@ class Replay:
         core: vLLM's engine core.
         arriving: The programs, in order.
         live: How many are there at a time.
-        scale: How much smaller they are.
+        interrupt_cap_s: The longest interrupt.
         seed: Of their text.
         reports: What our scheduler reports; None: it is vLLM's own.
         notices: The way to tell it of programs.
@@ -115,7 +104,7 @@ class Replay:
         arriving: Sequence[Arriving],
         *,
         live: int,
-        scale: Scale,
+        interrupt_cap_s: float,
         seed: int,
         reports: ReportReceiver | None,
         notices: NoticeSender | None,
@@ -125,7 +114,7 @@ class Replay:
         self._core = core
         self._coming = iter(enumerate(arriving))
         self._live = live
-        self._scale = scale
+        self._interrupt_cap_s = interrupt_cap_s
         self._chance = random.Random(f"text {seed}")  # noqa: S311 - prompts, no secrets
         self._reports = reports
         self._notices = notices
@@ -166,7 +155,7 @@ class Replay:
                     self._submit_later(program, call, 0.0)
 
     def _submit_later(self, program: Program, call: TraceCall, away_s: float) -> None:
-        interrupt_s = min((call.interrupt_s or 0.0) * self._scale.interrupts, self._scale.interrupt_cap_s)
+        interrupt_s = min(call.interrupt_s or 0.0, self._interrupt_cap_s)
         program.away_s[call.id] = away_s + interrupt_s
         self._later(interrupt_s, lambda: self._submit(program, call))
 
@@ -187,23 +176,18 @@ class Replay:
             "autellix_waiting_ms": program.attained.waiting_ms,
             "autellix_kind": program.arriving.trace,
         }
-        answer_tokens = max(1, round(call.output_tokens / self._scale.answers))
-        params = SamplingParams(max_tokens=answer_tokens, ignore_eos=True, temperature=0.0, extra_args=facts)
+        params = SamplingParams(max_tokens=call.output_tokens, ignore_eos=True, temperature=0.0, extra_args=facts)
         hasher = self._core.request_block_hasher
         self._core.add_request(Request(name, live.prompt, params, None, block_hasher=hasher))
 
     def _prompt(self, program: Program, call: TraceCall) -> list[int]:
         """Return a prompt that begins as its source did, or with the system prompt, and ends in new text."""
-        length = max(1, round(call.prompt_tokens / self._scale.tokens))
-        known = self._system_prompt(program.arriving, round(call.system_tokens / self._scale.tokens))
+        known = self._system_prompt(program.arriving, call.system_tokens)
         source = program.ended.get(call.source) if call.source is not None else None
         if source and call.shared_prefix_tokens:
-            has = source.prompt + source.answer
-            whole = source.call.prompt_tokens + source.call.output_tokens
-            shared = has[: round(len(has) * min(1.0, call.shared_prefix_tokens / whole))]
+            shared = (source.prompt + source.answer)[: call.shared_prefix_tokens]
             known = max(known, shared, key=len)
-        known = known[:length]
-        return [*known, *self._chance.choices(VOCABULARY, k=max(1, length - len(known)))]
+        return [*known, *self._chance.choices(VOCABULARY, k=call.prompt_tokens - len(known))]
 
     def _system_prompt(self, arriving: Arriving, tokens: int) -> list[int]:
         known_as = (arriving.trace, arriving.program.prefix_group, tokens)

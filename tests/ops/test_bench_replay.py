@@ -1,4 +1,4 @@
-"""How `make bench-gate` makes programs smaller: what was shared still is, and no two live calls are one thread."""
+"""How `make bench-gate` replays programs: what was shared still is, and no two live calls are one thread."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ def call(number: int, prompt: int, *, shared: int = 0, system: int = 0, parents:
 
 
 def run_of(replay: ModuleType) -> Any:
-    """Return a run that makes everything a quarter as long."""
-    scale = replay.Scale(4, 4, 1.0, 1.0)
-    return replay.Replay(None, [], live=1, scale=scale, seed=1, reports=None, notices=None)
+    """Return a run."""
+    return replay.Replay(None, [], live=1, interrupt_cap_s=1.0, seed=1, reports=None, notices=None)
 
 
 def test_a_prompt_begins_as_its_source_went_on(replay: ModuleType) -> None:
@@ -51,12 +50,12 @@ def test_a_prompt_begins_as_its_source_went_on(replay: ModuleType) -> None:
     sut = run_of(replay)
     first, second = call(1, 400, system=200), call(2, 600, shared=440, system=200, parents=(1,))
     program = replay.Program(0, replay.Arriving("trace", program_of(first, second)), began_s=0.0)
-    before = replay.Call(first, sut._prompt(program, first), 0.0, 0.0, answer=[7] * 10)
+    before = replay.Call(first, sut._prompt(program, first), 0.0, 0.0, answer=[7] * 40)
     program.ended[1] = before
     prompt = sut._prompt(program, second)
 
-    assert (100, 150) == (len(before.prompt), len(prompt))
-    assert before.prompt + before.answer == prompt[:110]
+    assert (400, 600) == (len(before.prompt), len(prompt))
+    assert before.prompt + before.answer == prompt[:440]
 
 
 def test_system_prompts_are_those_of_the_group(replay: ModuleType) -> None:
@@ -67,8 +66,8 @@ def test_system_prompts_are_those_of_the_group(replay: ModuleType) -> None:
         arriving = replay.Arriving("trace", program_of(call(1, 400, system=200), group=group))
         prompts.append(sut._prompt(replay.Program(0, arriving, began_s=0.0), arriving.program.calls[0]))
 
-    assert prompts[0][:50] == prompts[1][:50] != prompts[2][:50]
-    assert prompts[0][50:] != prompts[1][50:]
+    assert prompts[0][:200] == prompts[1][:200] != prompts[2][:200]
+    assert prompts[0][200:] != prompts[1][200:]
 
 
 def test_live_calls_have_threads_of_their_own(replay: ModuleType) -> None:

@@ -35,9 +35,9 @@ def test_each_number_has_its_factor() -> None:
 
     assert [round(was.prompt_tokens / 2) for was, _ in pairs] == [call.prompt_tokens for _, call in pairs]
     assert {1} == {call.output_tokens for _, call in pairs}
-    assert all(
-        was.interrupt_s is call.interrupt_s is None or call.interrupt_s == was.interrupt_s / 2 for was, call in pairs
-    )
+    halves = [None if was.interrupt_s is None else was.interrupt_s / 2 for was, _ in pairs]
+    assert halves == [call.interrupt_s for _, call in pairs]
+    assert any(halves)
     assert [(was.id, was.parents) for was, _ in pairs] == [(call.id, call.parents) for _, call in pairs]
 
 
