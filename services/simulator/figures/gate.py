@@ -71,7 +71,7 @@ PRESSURES = (
     Pressure("sharegpt", 400_000, (1.0, 2.2), 400, at_rates=True),
     Pressure("bfcl", 400_000, (0.9, 1.4), 350, at_rates=True),
     Pressure("mixed", 400_000, (0.22, 0.45), 120, at_rates=True),
-    Pressure("mixed", 150_000, (0.22, 0.5, 0.7), 150, at_rates=True),
+    Pressure("mixed", 150_000, (0.22, 0.5, 0.9), 150, at_rates=True),
 )
 """Of the rates the first is one at which every system keeps up, the others are past what the stock engine can do."""
 VALUES: dict[str, Callable[[Result], float]] = {
