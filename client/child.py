@@ -13,7 +13,7 @@ import socket
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -94,8 +94,13 @@ class Child:
             return "".join(deque(lines, maxlen=count)).rstrip()
 
 
-async def start_child(name: str, command: Sequence[str], *, log: Path, notify: Path) -> Child:
-    """Start a process that appends its output to `log` and says on the socket `notify` when it is ready."""
+async def start_child(
+    name: str, command: Sequence[str], *, log: Path, notify: Path, environment: Mapping[str, str] | None = None
+) -> Child:
+    """Start a process that appends its output to `log` and says on the socket `notify` when it is ready.
+
+    Its environment is this process's, with `environment` over it.
+    """
     readiness = Readiness()
     await asyncio.get_running_loop().create_datagram_endpoint(
         lambda: readiness, local_addr=str(notify), family=socket.AF_UNIX
@@ -106,7 +111,7 @@ async def start_child(name: str, command: Sequence[str], *, log: Path, notify: P
             stdin=DEVNULL,
             stdout=output,
             stderr=output,
-            env={**os.environ, "NOTIFY_SOCKET": str(notify)},
+            env={**os.environ, **(environment or {}), "NOTIFY_SOCKET": str(notify)},
             start_new_session=True,
             preexec_fn=_stop_with_parent,
         )

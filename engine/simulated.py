@@ -1,7 +1,8 @@
 """An engine without a model, for load tests of the pipeline: it answers each call with as many words as it asks for.
 
 A step lasts `step_ms` (0: a turn of the event loop) and brings one token. It has no slots and no cache; nothing waits
-in it.
+in it. As vLLM it takes prompts as token ids, gives the answer's ids where `return_token_ids` asks for them, and ends a
+stream with its usage where `stream_options` does.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ from autellix.engine.executor import (
 from autellix.schemas.ids import CallId
 
 WORD = "ok "
+WORD_ID = 333
+"""The token id of the word."""
 MAX_TOKENS = 16
 
 
@@ -49,6 +52,8 @@ class SimulatedExecutor:
                 await self._step()
                 if words.streamed:
                     yield Piece([words.chunk(last=done == words.tokens)])
+            if words.counted:
+                yield Piece([words.count()])
             yield Answer(None if words.streamed else words.response())
         finally:
             self._running.discard(call.call_id)
@@ -80,30 +85,36 @@ class Words:
         self._call = call
         self._chat = call.api == "/v1/chat/completions"
         self.streamed = bool(call.body.get("stream"))
+        self.counted = self.streamed and bool((call.body.get("stream_options") or {}).get("include_usage"))
+        """Whether the stream ends with its usage."""
+        self._ids = {"token_ids": [WORD_ID]} if call.body.get("return_token_ids") else {}
         wanted: int = call.body.get("max_completion_tokens") or call.body.get("max_tokens") or MAX_TOKENS
         self.tokens = min(wanted, tokens_max)
-        prompt = str(call.body.get("messages") or call.body.get("prompt") or "")
-        self.prompt_tokens = max(1, len(prompt) // 4)  # four bytes a token: a usual mean
+        self.prompt_tokens = _tokens_of(call.body.get("messages") or call.body.get("prompt") or "")
 
     def chunk(self, *, last: bool) -> dict[str, Any]:
         """Return one token's chunk."""
         text = {"delta": {"role": "assistant", "content": WORD}} if self._chat else {"text": WORD}
-        choice = {"index": 0, **text, "finish_reason": "length" if last else None}
+        choice = {"index": 0, **text, **self._ids, "finish_reason": "length" if last else None}
         return {**self._head("chat.completion.chunk"), "choices": [choice]}
+
+    def count(self) -> dict[str, Any]:
+        """Return the chunk that has the usage and no text."""
+        return {**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage()}
 
     def response(self) -> dict[str, Any]:
         """Return the whole answer."""
         words = WORD * self.tokens
         text = {"message": {"role": "assistant", "content": words}} if self._chat else {"text": words}
-        usage = {
+        ids = {name: one * self.tokens for name, one in self._ids.items()}
+        choice = {"index": 0, **text, **ids, "finish_reason": "length"}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": self._usage()}
+
+    def _usage(self) -> dict[str, int]:
+        return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.tokens,
             "total_tokens": self.prompt_tokens + self.tokens,
-        }
-        return {
-            **self._head("chat.completion"),
-            "choices": [{"index": 0, **text, "finish_reason": "length"}],
-            "usage": usage,
         }
 
     def _head(self, kind: str) -> dict[str, Any]:
@@ -113,3 +124,10 @@ class Words:
             "created": int(time.time()),
             "model": self._call.body["model"],
         }
+
+
+def _tokens_of(prompt: Any) -> int:
+    """Return the length of a prompt: of ids their number, else four bytes a token, a usual mean."""
+    if isinstance(prompt, list) and isinstance(prompt[0], int):
+        return len(prompt)
+    return max(1, len(str(prompt)) // 4)

@@ -20,6 +20,7 @@ from autellix.services.gateway import answers, failures, submission
 from autellix.services.gateway.core import EngineRotation
 from autellix.services.gateway.errors import ERRORS, on_error, request_id
 from autellix.services.gateway.listens import LISTENS
+from autellix.services.gateway.programs import program_routes
 from autellix.services.gateway.streams import Inbox
 from autellix.services.runner import CoreRunner
 from autellix.services.web import WebServer, health_routes
@@ -51,7 +52,7 @@ def application(bus: Bus, inbox: Inbox, rotation: EngineRotation, settings: Gate
     calls = [Route(api, CallEndpoint(api, inbox, settings), methods=["POST"]) for api in APIS]
     models = [Route("/v1/models", Models(rotation).all), Route("/v1/models/{model:path}", Models(rotation).one)]
     app = Starlette(
-        routes=[*calls, *models, *health_routes(why_not_ready)],
+        routes=[*calls, *models, *program_routes(bus, settings.first_frame_s), *health_routes(why_not_ready)],
         exception_handlers=dict.fromkeys(ERRORS, on_error),
     )
     app.router.redirect_slashes = False

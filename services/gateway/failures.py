@@ -27,6 +27,11 @@ def not_accepted(waited_s: float) -> Failed:
     return _unavailable(f"The call was not accepted within {waited_s:g} s.", "not_accepted", retry_safe=False)
 
 
+def not_confirmed(waited_s: float) -> Failed:
+    """Return the failure of a request that no service answered."""
+    return _unavailable(f"Nobody confirmed it within {waited_s:g} s.", "not_confirmed", retry_safe=True)
+
+
 def overloaded(limit: int) -> Failed:
     """Return the failure of a call beyond as many as the gateway may hold open."""
     return _unavailable(f"The gateway has {limit} calls open, its limit.", "too_many_calls", retry_safe=True)

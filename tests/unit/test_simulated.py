@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autellix.engine.executor import Answer, EngineCall, EngineInfo, Output, Piece
-from autellix.engine.simulated import SimulatedExecutor
+from autellix.engine.simulated import WORD_ID, SimulatedExecutor
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
 
@@ -48,6 +48,29 @@ async def test_streamed_and_whole_are_the_same(engine: SimulatedExecutor, api: s
     assert [chunk["finish_reason"] for chunk in chunks] == [None] * 4 + ["length"]
     assert whole.response["usage"]["completion_tokens"] == 5
     assert end == Answer(None)
+
+
+async def test_ids_in_and_out(engine: SimulatedExecutor) -> None:
+    """A prompt of ids has as many tokens, and an answer has its ids where they are asked for."""
+    fields = {"prompt": [5, 6, 7], "return_token_ids": True, "max_tokens": 2}
+    (whole,) = await outputs(engine.run(call(COMPLETIONS, **fields)))
+    *pieces, _ = await outputs(engine.run(call(COMPLETIONS, **fields, stream=True)))
+    assert isinstance(whole, Answer)
+
+    assert [WORD_ID] * 2 == whole.response["choices"][0]["token_ids"]
+    assert [[WORD_ID]] * 2 == [piece.data[0]["choices"][0]["token_ids"] for piece in pieces if isinstance(piece, Piece)]
+    assert 3 == whole.response["usage"]["prompt_tokens"]
+
+
+async def test_stream_ends_with_its_usage(engine: SimulatedExecutor) -> None:
+    """The usage comes in a chunk of its own, without text, if it is asked for."""
+    options = {"include_usage": True}
+    *_, last, _end = await outputs(engine.run(call(COMPLETIONS, max_tokens=2, stream=True, stream_options=options)))
+    assert isinstance(last, Piece)
+    (chunk,) = last.data
+
+    assert [] == chunk["choices"]
+    assert {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3} == chunk["usage"]
 
 
 @pytest.mark.parametrize(

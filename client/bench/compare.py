@@ -1,0 +1,120 @@
+"""Runs a suite: every system on every load. Each finished run is kept at once, and a second pass makes the others."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import msgspec
+
+from autellix.client.bench.load import Load
+from autellix.client.bench.measures import Run, summarize
+from autellix.client.bench.replay import replay
+from autellix.client.bench.results import Results
+from autellix.client.bench.schedule import Job, Visit, capacity_visit, visits
+from autellix.client.bench.servers import running
+from autellix.client.bench.suite import Opened, SuiteWorkload
+from autellix.client.bench.systems import System
+from autellix.client.bench.targets import GatewayTarget, NatsTarget, OpenAITarget, Target
+from autellix.client.errors import AutellixError
+
+Progress = Callable[[Load], AbstractContextManager[Callable[[], None]]]
+"""Shows how far a run is: entered with its load, it yields what to call for each program that is over."""
+
+
+class Finished(NamedTuple):
+    """A suite, as far as it could be run."""
+
+    runs: Mapping[Job, Run]
+    capacities: Mapping[str, float]
+    """Programs a second of the reference, by workload."""
+    failures: Sequence[str]
+    """Why runs are missing."""
+
+
+class Comparison:
+    """One pass through a suite.
+
+    Args:
+        opened: The suite.
+        say: Is told, in a line, what begins and what failed.
+        progress: Shows how far a run is.
+    """
+
+    def __init__(self, opened: Opened, say: Callable[[str], None], progress: Progress) -> None:
+        self._opened = opened
+        self._say = say
+        self._progress = progress
+        self._results = Results(opened.results, opened.systems)
+        self._failures: list[str] = []
+
+    async def run(self) -> Finished:
+        """Make every run that is not there yet; one that fails is told of and left out.
+
+        Raises:
+            ResultError: when a run is there that the suite no longer asks for.
+        """
+        runs: dict[Job, Run] = {}
+        capacities: dict[str, float] = {}
+        for workload in self._opened.suite.workloads:
+            capacity_per_s = None
+            if workload.shares:
+                capacity_per_s = await self._capacity(workload)
+                if capacity_per_s is None:
+                    continue
+                capacities[workload.name] = capacity_per_s
+            for visit in visits(self._opened.suite, workload, capacity_per_s):
+                runs |= await self._visit(visit)
+        return Finished(runs, capacities, self._failures)
+
+    async def _capacity(self, workload: SuiteWorkload) -> float | None:
+        """Return how many programs a second the reference ends when there are always enough of them."""
+        runs = await self._visit(capacity_visit(self._opened.suite, workload))
+        found = [summarize(run).programs_per_s for run in runs.values()]
+        if runs and not any(found):
+            self._fail(f"{workload.name}: no capacity, since too few programs ended")
+        return found[0] if found else None
+
+    async def _visit(self, visit: Visit) -> dict[Job, Run]:
+        """Return the runs of a start, those that were made before and those that can be made now."""
+        found = {job: self._results.find(job, visit.shape) for job in visit.jobs}
+        runs = {job: run for job, run in found.items() if run}
+        missing = [job for job in visit.jobs if job not in runs]
+        if missing:
+            try:
+                await self._make(visit, missing, runs)
+            except AutellixError as error:
+                self._fail(f"{', '.join(job.name for job in missing if job not in runs)}: {error}")
+        return runs
+
+    async def _make(self, visit: Visit, jobs: Sequence[Job], runs: dict[Job, Run]) -> None:
+        """Start a system and make runs on it, adding each to `runs`."""
+        self._say(f"starting {visit.system}")
+        system = self._opened.systems[visit.system]
+        log = self._results.log(visit.system)
+        async with running(visit.system, system, visit.shape, here=self._opened.here, log=log) as url:
+            for job in jobs:
+                self._say(f"{job.name}: {job.load.title}")
+                runs[job] = await self._replayed(job, target_of(system, url))
+                self._results.keep(job, visit.shape, runs[job])
+
+    async def _replayed(self, job: Job, target: Target) -> Run:
+        async with target:
+            with self._progress(job.load) as program_over:
+                warm_up = self._opened.suite.warm_up
+                run = await replay(job.load, target, on_program_over=program_over, warm_up=warm_up)
+        return msgspec.structs.replace(run, system=job.system)
+
+    def _fail(self, why: str) -> None:
+        self._failures.append(why)
+        self._say(f"failed: {why}")
+
+
+def target_of(system: System, url: str) -> Target:
+    """Return how a system is reached at its URL."""
+    match system.kind:
+        case "openai":
+            return OpenAITarget(url, priority=system.priority)
+        case "gateway":
+            return GatewayTarget(url)
+        case "nats":
+            return NatsTarget(url)

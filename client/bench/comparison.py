@@ -1,0 +1,105 @@
+"""What the runs of a suite came to: numbers for each system and load, and ratios between systems. Pure.
+
+A ratio is that of runs of the same seed, so of the same programs; then comes the mean over the seeds.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from autellix.client.bench.measures import Run, Summary, summarize
+from autellix.client.bench.ratios import Estimate, Point, Ratio, highest_rate, over_seeds, quotient
+from autellix.client.bench.schedule import Job, level_name
+from autellix.client.bench.suite import Suite, SuiteWorkload
+
+Summaries = Mapping[tuple[str, str], Mapping[int, Summary]]
+"""By level and system, of each seed."""
+
+
+class Outcome(NamedTuple):
+    """One workload."""
+
+    workload: SuiteWorkload
+    summaries: Summaries
+    capacity_per_s: float | None
+
+    @property
+    def levels(self) -> list[str]:
+        """Return its loads as they are shown, the lightest first."""
+        return [level_name(level) for level in self.workload.levels]
+
+    def of(self, level: str, system: str) -> Mapping[int, Summary]:
+        """Return the numbers of a system at a load, by seed."""
+        return self.summaries.get((level, system), {})
+
+    def rate_per_s(self, level: str) -> float:
+        """Return where a load is on the axis of a curve: programs a second, or at a time."""
+        return float(level) * (self.capacity_per_s or 1.0)
+
+
+def outcome(workload: SuiteWorkload, runs: Mapping[Job, Run], capacity_per_s: float | None) -> Outcome:
+    """Return what the runs of a workload came to; those of others are left aside."""
+    summaries: dict[tuple[str, str], dict[int, Summary]] = defaultdict(dict)
+    for job, run in runs.items():
+        if job.workload == workload.name:
+            summaries[job.level, job.system][job.seed] = summarize(run)
+    return Outcome(workload, summaries, capacity_per_s)
+
+
+def ratios(found: Outcome, suite: Suite, system: str, over: str) -> dict[str, Ratio | None]:
+    """Return the ratios between two systems, by name; None: not measured.
+
+    They are `latency at LOAD` and `P99 latency at LOAD` for each load, and for programs at a time
+    `tokens/s at LOAD`, else `rate at FACTORx` for each factor of the suite: at which rates both have the latency that
+    is so many times the reference's at its lightest load.
+    """
+    named: dict[str, Ratio | None] = {}
+    for level in found.levels:
+        for name, values in METRICS.items():
+            if name != "tokens/s" or found.capacity_per_s is None:
+                named[f"{name} at {level}"] = _paired(values(found.of(level, system)), values(found.of(level, over)))
+    for factor in suite.factors if found.capacity_per_s else ():
+        named[f"rate at {factor:g}x"] = _rate_ratio(found, factor, suite.reference, system, over)
+    return named
+
+
+def mean_latency(summaries: Mapping[int, Summary]) -> dict[int, float]:
+    """Return the mean program-level token latency of each seed that has one; milliseconds."""
+    spreads = {seed: summary.token_latency_ms for seed, summary in summaries.items()}
+    return {seed: spread.mean for seed, spread in spreads.items() if spread}
+
+
+def p99_latency(summaries: Mapping[int, Summary]) -> dict[int, float]:
+    """Return its 99th percentile."""
+    spreads = {seed: summary.token_latency_ms for seed, summary in summaries.items()}
+    return {seed: spread.p99 for seed, spread in spreads.items() if spread}
+
+
+def throughput(summaries: Mapping[int, Summary]) -> dict[int, float]:
+    """Return output tokens a second of each seed that has them."""
+    rates = {seed: summary.output_tokens_per_s for seed, summary in summaries.items()}
+    return {seed: rate for seed, rate in rates.items() if rate}
+
+
+METRICS = {"latency": mean_latency, "P99 latency": p99_latency, "tokens/s": throughput}
+"""What is compared at equal load."""
+
+
+def _paired(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio | None:
+    return over_seeds([Estimate(mine[seed] / theirs[seed]) for seed in sorted(mine) if seed in theirs])
+
+
+def _rate_ratio(found: Outcome, factor: float, reference: str, system: str, over: str) -> Ratio | None:
+    estimates = []
+    for seed, knee_ms in mean_latency(found.of(found.levels[0], reference)).items():
+        mine, theirs = (_curve(found, seed, name) for name in (system, over))
+        if mine and theirs:
+            bound_ms = factor * knee_ms
+            estimates.append(quotient(highest_rate(mine, bound_ms), highest_rate(theirs, bound_ms)))
+    return over_seeds(estimates)
+
+
+def _curve(found: Outcome, seed: int, system: str) -> list[Point]:
+    """Return a system's curve at one seed."""
+    latencies = {level: mean_latency(found.of(level, system)).get(seed) for level in found.levels}
+    return [Point(found.rate_per_s(level), ms) for level, ms in latencies.items() if ms is not None]

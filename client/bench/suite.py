@@ -1,0 +1,189 @@
+"""A suite: which systems are compared, on which loads, and what must come out of it. A TOML file each.
+
+A load is a share of the capacity of the reference, which is measured first (`shares`, open loop), or so many programs
+at a time (`live_programs`, closed loop).
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from autellix.client.bench.load import Count, Load, Scale
+from autellix.client.bench.settings import SettingsError, converted, read_toml
+from autellix.client.bench.systems import Shape, System, read_systems
+
+Factor = Annotated[float, Meta(gt=0)]
+Some = Meta(min_length=1)
+
+CAPACITY_SEED = 0
+"""Of the programs that the capacity is measured with."""
+
+
+class SuiteWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One workload of a suite, `[[workloads]]`."""
+
+    name: str
+    """In tables and file names; and the workload itself, if not said otherwise."""
+    workload: str = ""
+    shares: tuple[Factor, ...] = ()
+    """Loads: programs a second, over the capacity of the reference."""
+    live_programs: tuple[Count, ...] = ()
+    """Loads: programs at a time."""
+    programs: Count | None = None
+    """Of each run; absent: the suite's."""
+    capacity_live: Count = 32
+    """Programs at a time that the capacity is measured with: more than slots."""
+    half: Literal["first", "second"] | None = None
+    max_calls: Count | None = None
+    scale: Scale = Scale()
+    shape: Shape = Shape()
+
+    def __post_init__(self) -> None:
+        """Check what goes together.
+
+        Raises:
+            ValueError: naming the keys.
+        """
+        if bool(self.shares) == bool(self.live_programs):
+            raise ValueError(f"{self.name}: either shares or live_programs")
+        if self.name.strip("abcdefghijklmnopqrstuvwxyz0123456789_.") or not self.name:
+            raise ValueError(f"name: lower-case letters, digits, _ and . make one, not {self.name!r}")
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Return its loads, the lightest first."""
+        return tuple(sorted(self.shares or self.live_programs))
+
+
+class Floor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What must come out, `[[floors]]`: a ratio between two systems, see `comparison.RATIOS`."""
+
+    workload: str
+    ratio: str
+    system: str
+    over: str
+    least: float | None = None
+    most: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check that there is exactly one limit.
+
+        Raises:
+            ValueError: if not.
+        """
+        if (self.least is None) == (self.most is None):
+            raise ValueError("either least or most")
+
+
+class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    systems_file: str = "../systems.toml"
+    """Beside this file."""
+    results: str = "../results/bench"
+    """The folder, beside this file, that has a folder for each suite."""
+    systems: Annotated[tuple[str, ...], Some]
+    reference: str = "vllm-opt"
+    """The system whose capacity counts, and over which ratios are."""
+    workloads: Annotated[tuple[SuiteWorkload, ...], Some]
+    seeds: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Some] = (1,)
+    """A run each: other programs, at other times."""
+    programs: Count = 200
+    """Of each run."""
+    interleave: Literal["systems", "seeds"] = "systems"
+    """`systems`: they take turns at each load, started anew each time. `seeds`: at each seed, started once for all its
+    loads, from the lightest on; what a system has learnt it keeps, but no text comes twice."""
+    warm_up: Annotated[int, Meta(ge=0)] = 4
+    """Programs before each run that do not count."""
+    factors: tuple[Annotated[float, Meta(gt=1)], ...] = (1.5, 5.0)
+    """Latencies at which rates are compared, over the reference's latency at its lightest load."""
+    floors: tuple[Floor, ...] = ()
+
+    def load(self, workload: SuiteWorkload, level: float, seed: int, capacity_per_s: float | None) -> Load:
+        """Return the load of a run.
+
+        Args:
+            workload: Of this suite.
+            level: One of its `levels`.
+            seed: Which programs, and when.
+            capacity_per_s: Programs a second, for a workload with shares.
+        """
+        return Load(
+            workload=workload.workload or workload.name,
+            programs=workload.programs or self.programs,
+            seed=seed,
+            edition=workload.levels.index(level) + 1,
+            rate_per_s=None if capacity_per_s is None else level * capacity_per_s,
+            live_programs=int(level) if capacity_per_s is None else None,
+            half=workload.half,
+            max_calls=workload.max_calls,
+            max_context_tokens=workload.shape.max_model_len,
+            scale=workload.scale,
+        )
+
+    def capacity_load(self, workload: SuiteWorkload) -> Load:
+        """Return the load that the capacity is measured with."""
+        load = self.load(workload, workload.levels[0], CAPACITY_SEED, None)
+        return msgspec.structs.replace(load, live_programs=workload.capacity_live, edition=0)
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """A suite that was read from a file, with what it names."""
+
+    suite: Suite
+    systems: dict[str, System]
+    """Those of the suite, in its order."""
+    here: Path
+    """The folder that the systems' commands may name."""
+    results: Path
+    """Where its results are kept."""
+
+
+def read_suite(path: Path) -> Opened:
+    """Return the suite in a file.
+
+    Raises:
+        SettingsError: naming file and key, when it, or the file of its systems, cannot be used.
+    """
+    suite = converted(read_toml(path), Suite, str(path))
+    systems_file = path.parent / suite.systems_file
+    known = read_systems(systems_file)
+    unknown = [name for name in suite.systems if name not in known]
+    if unknown:
+        raise SettingsError(f"{path}: systems: {unknown[0]!r} is none of {', '.join(known)}, which {systems_file} has")
+    if suite.reference not in suite.systems:
+        raise SettingsError(f"{path}: reference: {suite.reference!r} is none of systems")
+    names = [workload.name for workload in suite.workloads]
+    if len(set(names)) < len(names):
+        raise SettingsError(f"{path}: workloads: two of one name")
+    return Opened(
+        suite=suite,
+        systems={name: known[name] for name in suite.systems},
+        here=systems_file.parent.resolve(),
+        results=path.parent / suite.results / path.stem,
+    )
+
+
+def narrowed(opened: Opened, systems: tuple[str, ...], workloads: tuple[str, ...]) -> Opened:
+    """Return a suite with some of its systems, and always its reference, and some of its workloads; none named: all.
+
+    Raises:
+        SettingsError: for a name that it does not have.
+    """
+    suite = opened.suite
+    _check("systems", systems, suite.systems)
+    _check("workloads", workloads, [workload.name for workload in suite.workloads])
+    kept = tuple(name for name in suite.systems if name in (*systems, suite.reference) or not systems)
+    chosen = tuple(each for each in suite.workloads if each.name in workloads or not workloads)
+    names = {each.name for each in chosen}
+    floors = tuple(each for each in suite.floors if each.workload in names and {each.system, each.over} <= set(kept))
+    smaller = msgspec.structs.replace(suite, systems=kept, workloads=chosen, floors=floors)
+    return msgspec.structs.replace(opened, suite=smaller, systems={name: opened.systems[name] for name in kept})
+
+
+def _check(what: str, asked: tuple[str, ...], known: "tuple[str, ...] | list[str]") -> None:
+    unknown = [name for name in asked if name not in known]
+    if unknown:
+        raise SettingsError(f"--{what}: {unknown[0]!r} is none of {', '.join(known)}")
