@@ -18,10 +18,11 @@ Rules:
   0.1, the first that waits ranks before it, and fits when all have left of whom that is so, or all residents are; when
   claims exceed 0.98 of the blocks and it ranks last of those that are at a boundary. So the first that waits passes
   after T_pool / 0.1 + T_pool and the longest call, at the latest, if it ranks before all residents.
-* A held call may visit: pass though its program is no resident, if its own blocks fit beside all claims. It costs
-  nobody anything now, but what it computes may be evicted and computed again. So computing what a live program had, or
-  asked for, before is paid from a budget, 3% of the engine's time, and nobody visits while that is overdrawn. That lets
-  small newcomers by, as many as it pays for. Up to 16 calls behind the first are looked at for some that may.
+* A held call may visit: pass though its program is no resident, if its own blocks are a 32nd of all at most, and fit
+  beside all claims. It costs nobody anything now, but what it computes may be evicted and computed again. So computing
+  what a live program had, or asked for, before is paid from a budget, 3% of the engine's time, and nobody visits while
+  that is overdrawn. That lets small newcomers by, as many as it pays for; the bill comes with their next calls, so large
+  ones would overdraw it far. Up to 16 calls behind the first are looked at for some that may.
 * Time is an argument, milliseconds. An event costs O(log held calls), and a look at residents and own blocks.
 """
 
@@ -58,6 +59,7 @@ class Gate:
 
     TURN_POOLS: Sequence[float] = (10 / 3, 5.0, 10.0)
     VISIT_SHARE = 0.03
+    VISITOR_SHARE = 1 / 32
 
     def __init__(self, blocks: int, block_tokens: int, cache: Cache) -> None:
         self.time = PoolTime(blocks * block_tokens)
@@ -258,6 +260,8 @@ class Gate:
 
     def _may_visit(self, program: ProgramCache, gated: GatedCall) -> bool:
         if program.is_leaving or self._budget.opens_in_ms or not self.VISIT_SHARE:
+            return False
+        if gated.blocks > self.VISITOR_SHARE * self._room.blocks:
             return False
         return self._room.used + self._room.needed_by_call(gated) <= SHRINK_ABOVE * self._room.blocks
 
