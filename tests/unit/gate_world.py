@@ -91,6 +91,12 @@ class NoVisits(Gate):
     VISIT_SHARE = 0.0
 
 
+class AnyVisitor(Gate):
+    """A gate where large calls may visit, too."""
+
+    VISITOR_SHARE = 1.0
+
+
 class GateWorld:
     """Programs at a gate; who passes computes its prompt at once.
 

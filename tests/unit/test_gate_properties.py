@@ -16,7 +16,7 @@ from autellix.engine.policy.program_cache import ProgramCache
 from autellix.engine.policy.residents import ADMIT_UP_TO
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
-from tests.unit.gate_world import POOL_MS, Cache, GateWorld, blocks
+from tests.unit.gate_world import POOL_MS, AnyVisitor, Cache, GateWorld, blocks
 
 BLOCKS = 60
 programs = st.integers(0, 7).map("p{}".format)
@@ -151,6 +151,12 @@ class GateMachine(RuleBasedStateMachine):
         assert set(self.sut.cache.orphaned) == self.sut.cache.there
 
 
+class AnyVisitorMachine(GateMachine):
+    """The same where large calls may visit, too."""
+
+    gate = AnyVisitor
+
+
 class PlainGateMachine(GateMachine):
     """The same for the gate that prefers the small."""
 
@@ -159,6 +165,8 @@ class PlainGateMachine(GateMachine):
 
 TestGate = GateMachine.TestCase
 TestGate.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestAnyVisitor = AnyVisitorMachine.TestCase
+TestAnyVisitor.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 TestPlainGate = PlainGateMachine.TestCase
 TestPlainGate.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from autellix.engine.policy.gate import LOOKED_AT, Gate
-from tests.unit.gate_world import POOL_MS, GateWorld, NoVisits, blocks
+from tests.unit.gate_world import POOL_MS, AnyVisitor, GateWorld, NoVisits, blocks
 
 SHARE = Gate.VISIT_SHARE
 SAVED_MS = 1000.0
@@ -11,7 +11,7 @@ LOST_MS = 35 * POOL_MS / 100
 """What it takes to compute 35 of 100 blocks."""
 
 
-def beside_a_resident(gate: type[Gate] = Gate) -> GateWorld:
+def beside_a_resident(gate: type[Gate] = AnyVisitor) -> GateWorld:
     """Return a gate with T_pool known and a resident of 60 blocks."""
     sut = GateWorld(gate=gate)
     sut.compute()
@@ -28,6 +28,18 @@ def test_a_visit_fits_beside_all_claims(prompt: int, *, passes: bool) -> None:
     assert passes == ("b" in sut.passed)
     assert (prompt < 30) == ("b" in sut.residents)
     assert 60 + (prompt + 1) * passes == sut.used
+
+
+@pytest.mark.parametrize(("prompt", "passes"), [(9, True), (10, False)])
+def test_only_small_calls_visit(prompt: int, *, passes: bool) -> None:
+    """A call that needs more than a 32nd of the blocks is held, though it would fit."""
+    sut = GateWorld(320)
+    sut.compute()
+    sut.call("a", 229)
+    sut.call("first", 89)
+    sut.call("b", prompt)
+
+    assert passes == ("b" in sut.passed)
 
 
 def test_a_visitor_keeps_nothing() -> None:
@@ -105,7 +117,7 @@ def test_residents_pay_too() -> None:
 
 def test_computing_again_costs_nothing_before_its_time_is_known() -> None:
     """While no prompt was measured there is nothing to reckon with."""
-    sut = GateWorld()
+    sut = GateWorld(gate=AnyVisitor)
     sut.call("a", 59)
     sut.call("b", 35)
     sut.end("b", 36)

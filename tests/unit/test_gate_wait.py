@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from autellix.engine.policy.gate import Gate
-from tests.unit.gate_world import POOL_MS, GateWorld, NoVisits, blocks
+from tests.unit.gate_world import POOL_MS, AnyVisitor, GateWorld, NoVisits, blocks
 
 LONGEST_CALL_MS = 3 * POOL_MS
 BOUND_MS = (max(Gate.TURN_POOLS) + 1) * POOL_MS + LONGEST_CALL_MS
@@ -89,7 +89,7 @@ class Agents:
         self._after.pop(name)()
 
 
-@pytest.mark.parametrize("gate", [Gate, NoVisits])
+@pytest.mark.parametrize("gate", [Gate, AnyVisitor, NoVisits])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_first_that_waits_passes_in_time(seed: int, gate: type[Gate]) -> None:
     """Who is first and ranks before all residents passes within a turn, T_pool and the longest call."""
