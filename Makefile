@@ -6,7 +6,7 @@ BIN := .venv/bin
 MODEL ?= smollm2-135m-instruct
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench-overhead bench-scheduler bench-gate calibrate figures pre-commit pins clean
+.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench bench-long bench-overhead bench-scheduler bench-gate calibrate figures pre-commit pins clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,12 @@ contracts: dev ## Check who imports whom
 
 wheel: dev ## Build the wheel and the source archive into dist/
 	@$(BIN)/python -m build --no-isolation .
+
+bench: install ## Compare Autellix with vLLM as it comes, on recorded programs (a quarter of an hour)
+	@$(BIN)/autellix bench compare ops/bench/suites/short.toml --again
+
+bench-long: install ## The same with every system and workload; goes on where it stopped (takes a day)
+	@$(BIN)/autellix bench compare ops/bench/suites/long.toml --json ops/bench/results/bench/long.json --png ops/bench/results/bench
 
 bench-overhead: install ## Measure what the pipeline adds to a call
 	@$(BIN)/python ops/bench/overhead.py

@@ -22,6 +22,7 @@ class Outcome(NamedTuple):
     workload: SuiteWorkload
     summaries: Summaries
     capacity_per_s: float | None
+    """Programs a second; None: it has no shares, or that failed."""
 
     @property
     def levels(self) -> list[str]:
@@ -33,7 +34,7 @@ class Outcome(NamedTuple):
         return self.summaries.get((level, system), {})
 
     def rate_per_s(self, level: str) -> float:
-        """Return where a load is on the axis of a curve: programs a second, or at a time."""
+        """Return the rate of a load that is a share of the capacity; of others, the programs at a time."""
         return float(level) * (self.capacity_per_s or 1.0)
 
 
@@ -56,9 +57,9 @@ def ratios(found: Outcome, suite: Suite, system: str, over: str) -> dict[str, Ra
     named: dict[str, Ratio | None] = {}
     for level in found.levels:
         for name, values in METRICS.items():
-            if name != "tokens/s" or found.capacity_per_s is None:
+            if name != "tokens/s" or not found.workload.shares:
                 named[f"{name} at {level}"] = _paired(values(found.of(level, system)), values(found.of(level, over)))
-    for factor in suite.factors if found.capacity_per_s else ():
+    for factor in suite.factors if found.workload.shares else ():
         named[f"rate at {factor:g}x"] = _rate_ratio(found, factor, suite.reference, system, over)
     return named
 

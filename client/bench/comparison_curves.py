@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from autellix.client.bench.comparison import Outcome, mean_latency, p99_latency
 from autellix.client.bench.ratios import mean_and_spread
@@ -26,6 +27,8 @@ def draw(found: Outcome, suite: Suite, folder: Path) -> Path:
         for system, marker in zip(suite.systems, MARKERS * len(suite.systems), strict=False):
             _draw_line(axes, found, system, name, marker)
         axes.set(title=f"{name} token latency, ms", xlabel=_axis(found), yscale="log")
+        axes.yaxis.set_major_formatter(LogFormatter())
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
         axes.grid(visible=True, alpha=0.3)
         _mark_factors(axes, found, suite, name)
     figure.axes[0].legend(fontsize="x-small")
@@ -54,10 +57,10 @@ def _below_and_above(mean: float, values: Sequence[float]) -> tuple[float, float
 def _mark_factors(axes: Axes, found: Outcome, suite: Suite, name: str) -> None:
     """Draw the latencies at which rates are compared."""
     knees = list(mean_latency(found.of(found.levels[0], suite.reference)).values())
-    if name == "mean" and knees and found.capacity_per_s:
+    if name == "mean" and knees and found.workload.shares:
         for factor in suite.factors:
             axes.axhline(factor * sum(knees) / len(knees), color="grey", linewidth=0.7, linestyle="--")
 
 
 def _axis(found: Outcome) -> str:
-    return "programs/s" if found.capacity_per_s else "programs at a time"
+    return "programs/s" if found.workload.shares else "programs at a time"

@@ -38,7 +38,7 @@ def loads_table(found: Outcome, suite: Suite) -> Table:
     workload = found.workload
     capacity = f"; capacity {found.capacity_per_s:.3g} programs/s" if found.capacity_per_s else ""
     shown = _table(f"{workload.name}: KV cache of {workload.shape.kv_tokens:,} tokens{capacity}")
-    shown.add_column("load" if found.capacity_per_s else "programs at a time", justify="right")
+    shown.add_column("load" if workload.shares else "programs at a time", justify="right")
     shown.add_column("system")
     for title in COLUMNS:
         shown.add_column(title, justify="right")

@@ -45,8 +45,7 @@ def check(suite: Suite) -> None:
         _check("workload", floor.workload, workloads)
         _check("system", floor.system, suite.systems)
         _check("over", floor.over, suite.systems)
-        workload = workloads[floor.workload]
-        nothing = outcome(workload, {}, 1.0 if workload.shares else None)
+        nothing = outcome(workloads[floor.workload], {}, None)
         _check("ratio", floor.ratio, ratios(nothing, suite, floor.system, floor.over))
 
 

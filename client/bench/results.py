@@ -34,6 +34,11 @@ class Results:
         self.folder = folder
         self._systems = systems
 
+    def forget(self) -> None:
+        """Remove all runs, so that they are made anew."""
+        for file in self.folder.glob("*.json"):
+            file.unlink()
+
     def find(self, job: Job, shape: Shape) -> Run | None:
         """Return a run if it was finished before.
 

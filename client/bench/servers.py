@@ -39,15 +39,13 @@ async def running(name: str, system: System, shape: Shape, *, here: Path, log: P
         yield system.url
         return
     log.parent.mkdir(parents=True, exist_ok=True)
+    own = {"port": free_port(), "logs": log.with_suffix(""), "here": here, "python": sys.executable}
+    values = shape.values() | own
+    url = filled(system.url, values)
+    command = [filled(part, values) for part in (*system.command, *system.arguments)]
+    command[0] = _found(name, command[0])
     with tempfile.TemporaryDirectory(prefix="autellix-") as folder:
-        work = Path(folder) / "work"
-        work.mkdir()
-        own = {"port": free_port(), "folder": work, "here": here, "python": sys.executable}
-        values = shape.values() | own
-        command = [filled(part, values) for part in (*system.command, *system.arguments)]
-        command[0] = _found(name, command[0])
-        url = filled(system.url, values)
-        notify = Path(folder) / "notify"
+        notify = Path(folder) / "notify"  # a socket: its path must be short
         child = await start_child(name, command, log=log, notify=notify, environment=system.environment)
         try:
             await _ready(child, url + system.ready, system.start_s)

@@ -2,13 +2,17 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from autellix.client.errors import AutellixError
 
 T = TypeVar("T")
+
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]*\Z")]
+"""May be part of a file's name."""
 
 
 class SettingsError(AutellixError):

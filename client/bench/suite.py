@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from autellix.client.bench.load import Count, Load, Scale
-from autellix.client.bench.settings import SettingsError, converted, read_toml
+from autellix.client.bench.settings import Name, SettingsError, converted, read_toml
 from autellix.client.bench.systems import Shape, System, read_systems
 
 Factor = Annotated[float, Meta(gt=0)]
@@ -24,7 +24,7 @@ CAPACITY_SEED = 0
 class SuiteWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One workload of a suite, `[[workloads]]`."""
 
-    name: str
+    name: Name
     """In tables and file names; and the workload itself, if not said otherwise."""
     workload: str = ""
     shares: tuple[Factor, ...] = ()
@@ -48,8 +48,6 @@ class SuiteWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """
         if bool(self.shares) == bool(self.live_programs):
             raise ValueError(f"{self.name}: either shares or live_programs")
-        if self.name.strip("abcdefghijklmnopqrstuvwxyz0123456789_.") or not self.name:
-            raise ValueError(f"name: lower-case letters, digits, _ and . make one, not {self.name!r}")
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -110,23 +108,30 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             seed: Which programs, and when.
             capacity_per_s: Programs a second, for a workload with shares.
         """
+        edition = workload.levels.index(level) + 1
+        if capacity_per_s is None:
+            return self._load(workload, seed, edition, None, int(level))
+        return self._load(workload, seed, edition, level * capacity_per_s, None)
+
+    def capacity_load(self, workload: SuiteWorkload) -> Load:
+        """Return the load that the capacity is measured with."""
+        return self._load(workload, CAPACITY_SEED, 0, None, workload.capacity_live)
+
+    def _load(
+        self, workload: SuiteWorkload, seed: int, edition: int, rate_per_s: float | None, live_programs: int | None
+    ) -> Load:
         return Load(
             workload=workload.workload or workload.name,
             programs=workload.programs or self.programs,
             seed=seed,
-            edition=workload.levels.index(level) + 1,
-            rate_per_s=None if capacity_per_s is None else level * capacity_per_s,
-            live_programs=int(level) if capacity_per_s is None else None,
+            edition=edition,
+            rate_per_s=rate_per_s,
+            live_programs=live_programs,
             half=workload.half,
             max_calls=workload.max_calls,
             max_context_tokens=workload.shape.max_model_len,
             scale=workload.scale,
         )
-
-    def capacity_load(self, workload: SuiteWorkload) -> Load:
-        """Return the load that the capacity is measured with."""
-        load = self.load(workload, workload.levels[0], CAPACITY_SEED, None)
-        return msgspec.structs.replace(load, live_programs=workload.capacity_live, edition=0)
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The systems that are compared: how each is started, when it is ready, and how programs reach it.
 
 They are described in TOML, a table `[systems.NAME]` each. In commands and URLs these names in braces stand for values:
-`port` (a free one), `folder` (empty, for this start only), `here` (the folder of the TOML file), `python` (the one that
+`port` (a free one), `logs` (a folder for logs of its own), `here` (the folder of the TOML file), `python` (the one that
 runs this), and the sizes of the engine (see `Shape`). A system that is `like` another one has its settings, but for its
 own; its `arguments` come after the other's.
 """
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from autellix.client.bench.settings import SettingsError, converted, read_toml
+from autellix.client.bench.settings import Name, SettingsError, converted, read_toml
 
 BLOCK_TOKENS = 32
 """Tokens of a KV block: the least that vLLM takes on a CPU."""
@@ -55,7 +55,7 @@ class System(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where programs reach it."""
     ready: str = "/health"
     """A path that answers 200 once it serves."""
-    start_s: Seconds = 300.0
+    start_s: Seconds = 600.0
     """How long it may take to start,"""
     stop_s: Seconds = 60.0
     """and to stop, before it is killed."""
@@ -77,7 +77,7 @@ class System(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if self.priority != "none" and self.kind != "openai":
             raise ValueError(f"priority goes with kind = 'openai', not with {self.kind!r}")
         for text in (*self.command, *self.arguments, self.url):
-            filled(text, Shape().values() | {"port": 1, "folder": "", "here": "", "python": ""})
+            filled(text, Shape().values() | {"port": 1, "logs": "", "here": "", "python": ""})
 
 
 def filled(text: str, values: Mapping[str, object]) -> str:
@@ -102,7 +102,8 @@ def read_systems(path: Path) -> dict[str, System]:
     tables = tree.pop("systems", {})
     if tree or not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise SettingsError(f"{path}: expected tables [systems.NAME] and nothing else")
-    return {name: converted(_whole(tables, name, path), System, f"{path}: systems.{name}") for name in tables}
+    names = converted([*tables], list[Name], f"{path}: systems")
+    return {name: converted(_whole(tables, name, path), System, f"{path}: systems.{name}") for name in names}
 
 
 def _whole(tables: Mapping[str, dict[str, Any]], name: str, path: Path) -> dict[str, Any]:

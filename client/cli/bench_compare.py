@@ -15,6 +15,7 @@ from autellix.client.bench import comparison_report, floors, report
 from autellix.client.bench.compare import Comparison, Finished
 from autellix.client.bench.comparison import Outcome, outcome
 from autellix.client.bench.load import Load
+from autellix.client.bench.results import Results
 from autellix.client.bench.suite import Suite, narrowed, read_suite
 from autellix.client.cli.bench_replay import WIDTH, NoMatplotlibError
 
@@ -33,6 +34,7 @@ def add(kinds: "Verbs") -> None:
     parser.add_argument("suite", type=Path, metavar="SUITE.toml", help="which systems, loads and seeds")
     parser.add_argument("--systems", type=_names, default=(), metavar="A,B", help="only these, and the reference")
     parser.add_argument("--workloads", type=_names, default=(), metavar="A,B", help="only these")
+    parser.add_argument("--again", action="store_true", help="forget the runs that are there, and make all of them")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers")
     parser.add_argument("--png", type=Path, metavar="DIR", help="draw latency against load, a file a workload")
     parser.set_defaults(run=run)
@@ -51,23 +53,25 @@ def run(arguments: argparse.Namespace) -> int:
     floors.check(suite)
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     say = _say_on(console)
+    if arguments.again:
+        Results(opened.results, opened.systems).forget()
     finished = asyncio.run(Comparison(opened, say, _progress_on(console)).run())
     found = _outcomes(suite, finished)
     for each in found.values():
         console.print(comparison_report.loads_table(each, suite), comparison_report.ratios_table(each, suite))
     console.print(comparison_report.LEGEND)
     _write(arguments, suite, found)
-    complaints = [*(f"failed: {why}" for why in finished.failures), *map(str, floors.missed(suite, found))]
+    failures = [f"failed: {why.splitlines()[0]}" for why in finished.failures]
+    complaints = [*failures, *map(str, floors.missed(suite, found))]
     for complaint in complaints:
         say(complaint)
     return 1 if complaints else 0
 
 
 def _outcomes(suite: Suite, finished: Finished) -> dict[str, Outcome]:
-    return {
-        workload.name: outcome(workload, finished.runs, finished.capacities.get(workload.name))
-        for workload in suite.workloads
-    }
+    """Return what each workload came to of which there is a run."""
+    found = [outcome(each, finished.runs, finished.capacities.get(each.name)) for each in suite.workloads]
+    return {each.workload.name: each for each in found if each.summaries}
 
 
 def _write(arguments: argparse.Namespace, suite: Suite, found: dict[str, Outcome]) -> None:

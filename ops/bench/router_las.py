@@ -3,7 +3,7 @@
 It stands for what a program-aware router does that must leave the engine as it is: it lets so many calls into the
 engine as that has slots, keeps the others, and takes next a call of the program with the least attained service, the
 sum of the time that its ended calls spent in the engine. What is inside is never displaced. Programs are told apart by
-the header `X-Autellix-Program-Id`; a call without it is a program of its own.
+the headers of our gateway, `X-Autellix-Program-Id` or else `X-Session-ID`; a call without is a program of its own.
 
 `python ops/bench/router_las.py --port 8000 --slots 8 -- COMMAND ...` starts the engine itself, by the command with
 `--port` and a free one appended, and stops it at the end.
@@ -28,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 
 from autellix.client.stack import free_port
 
-PROGRAM_HEADER = "x-autellix-program-id"
+PROGRAM_HEADERS = ("x-autellix-program-id", "x-session-id")
 PROGRAMS_MAX = 10_000
 """Programs whose service is remembered; those without a call for longest are forgotten first."""
 PASSED_ON = ("content-type", "authorization")
@@ -111,7 +111,8 @@ class Router:
             await self._pass_on(request, send)
 
     def _program(self, request: Request) -> str:
-        return request.headers.get(PROGRAM_HEADER) or f"call {next(self._numbers)}"
+        named = (request.headers.get(header) for header in PROGRAM_HEADERS)
+        return next(filter(None, named), f"call {next(self._numbers)}")
 
     async def _pass_on(self, request: Request, send: Send) -> None:
         answer = await self._asked(request)

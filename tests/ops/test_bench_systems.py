@@ -17,7 +17,7 @@ SHAPE = Shape(slots=3, kv_tokens=1600, step_tokens=640, max_model_len=320)
 
 def command_of(system: System) -> str:
     """Return how a system is started, in one line."""
-    values = SHAPE.values() | {"port": 1, "folder": "folder", "here": "here", "python": "python"}
+    values = SHAPE.values() | {"port": 1, "logs": "logs", "here": "here", "python": "python"}
     return " ".join(filled(part, values).replace('"', "") for part in (*system.command, *system.arguments))
 
 

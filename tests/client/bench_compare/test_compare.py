@@ -81,6 +81,17 @@ def test_a_suite_is_run_once(folder: Path, capsys: Output) -> None:
     assert {"chat-2-1-nats"} == {name for name in RUNS if third[name] != first[name]}
 
 
+def test_runs_are_made_again_on_demand(folder: Path) -> None:
+    """With --again every run is made anew, also those that are there."""
+    assert 0 == compare(folder, "--workloads", "chat")
+    first = kept(folder)
+    assert 0 == compare(folder, "--workloads", "chat", "--again")
+    second = kept(folder)
+
+    assert set(first) == set(second)
+    assert set() == set(first.items()) & set(second.items())
+
+
 def test_all_numbers_are_written(folder: Path) -> None:
     """JSON has every run and ratio, and each workload has its picture."""
     pytest.importorskip("matplotlib")
