@@ -63,14 +63,14 @@ class ProcessTableSettings(Settings, frozen=True, kw_only=True):
 class LoadBalancerSettings(Settings, frozen=True, kw_only=True):
     """`[load_balancer]`."""
 
-    policy: Literal["autellix", "least_used", "prefix_tree", "round_robin"] = "autellix"
-    """`autellix` is paper Algorithm 2, `prefix_tree` Preble's rule (arXiv 2407.00023)."""
+    policy: Literal["home", "autellix", "least_used", "prefix_tree", "round_robin"] = "home"
+    """`home` is ours (ADR 8), `autellix` paper Algorithm 2, `prefix_tree` Preble's rule (arXiv 2407.00023)."""
     short_prompt_tokens: Count = 2048
-    """Prompts up to this length go to the least used engine (paper section 4.3)."""
+    """With `autellix`: prompts up to this length go to the least used engine (paper section 4.3)."""
     move_held: bool = True
-    """With `autellix`: whether a program that its engine holds may go to another, where nothing waits."""
+    """With `home` and `autellix`: whether a program that its engine holds may go to another, where nothing waits."""
     prefix_tree_tokens: Count = 400_000
-    """What `prefix_tree` takes an engine's KV cache to hold, if the engine came up before the balancer did."""
+    """What `home` and `prefix_tree` take an engine's KV cache to hold, if it came up before the balancer did."""
     engine_silence_s: Positive = 5.0
     """Without a heartbeat for this long an engine leaves the rotation."""
 

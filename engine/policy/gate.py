@@ -21,8 +21,8 @@ Rules:
 * A held call may visit: pass though its program is no resident, if its own blocks are a 32nd of all at most, and fit
   beside all claims. It costs nobody anything now, but what it computes may be evicted and computed again. So computing
   what a live program had, or asked for, before is paid from a budget, 3% of the engine's time, and nobody visits while
-  that is overdrawn. That lets small newcomers by, as many as it pays for; the bill comes with their next calls, so large
-  ones would overdraw it far. Up to 16 calls behind the first are looked at for some that may.
+  that is overdrawn. That lets small newcomers by, as many as it pays for; the bill comes with their next calls, so
+  large ones would overdraw it far. Up to 16 calls behind the first are looked at for some that may.
 * Time is an argument, milliseconds. An event costs O(log held calls), and a look at residents and own blocks.
 """
 

@@ -24,6 +24,8 @@ class Known(NamedTuple):
     """An estimate."""
     body: bytes
     """The request as JSON text."""
+    work_ms: float = 0.0
+    """What a call of its model takes of an engine's time, on the mean; 0: not known yet."""
 
 
 class Candidate(NamedTuple):
@@ -36,6 +38,8 @@ class Candidate(NamedTuple):
     """Of the prompts sent there, if the rule adds them."""
     wait_ms: float = 0.0
     """How long a program that has no cache there is likely to be held."""
+    token_ms: float = 0.0
+    """How long it computes a token of a prompt; 0: it has not measured that."""
 
 
 class Choice(NamedTuple):
@@ -51,10 +55,55 @@ class Choice(NamedTuple):
 Rule = Callable[[Known, list[Candidate], Chance], Choice]
 
 
-def least_used(candidates: list[Candidate], chance: Chance) -> EngineId:
+def least_used(candidates: list[Candidate], chance: Chance) -> Candidate:
     """Return an engine with the fewest calls, each of several as likely as the others."""
     fewest = min(candidate.used for candidate in candidates)
-    return EngineId(chance.choice([c.engine_id for c in candidates if c.used == fewest]))
+    least = {candidate.engine_id: candidate for candidate in candidates if candidate.used == fewest}
+    return least[EngineId(chance.choice([*least]))]
+
+
+def shortest_wait(candidates: list[Candidate]) -> list[Candidate]:
+    """Return the engines where a program without a cache is held for the shortest time."""
+    shortest_ms = min(candidate.wait_ms for candidate in candidates)
+    return [candidate for candidate in candidates if candidate.wait_ms == shortest_ms]
+
+
+def home(short_prompt_tokens: int) -> Rule:
+    """Return our rule: a program begins where its first prompt is cached, and stays there while that is the sooner way.
+
+    Where it begins is Preble's choice. It leaves home for an engine that would be done with the call sooner, though the
+    whole prompt is computed again.
+    """
+    begin = prefix_tree(short_prompt_tokens)
+
+    def choose(known: Known, candidates: list[Candidate], chance: Chance) -> Choice:
+        nearest = shortest_wait(candidates)
+        at_home = next((candidate for candidate in candidates if candidate.engine_id == known.home), None)
+        if at_home is None:
+            choice = begin(known, nearest, chance)
+            why = choice.reason if len(nearest) == len(candidates) else f"shortest wait, {choice.reason}"
+            return Choice(choice.engine_id, f"no home, {why}", becomes_home=True, wait_ms=nearest[0].wait_ms)
+        away = _leave(known, at_home, least_used(nearest, chance))
+        return away or Choice(at_home.engine_id, "home engine")
+
+    return choose
+
+
+def _leave(known: Known, at_home: Candidate, other: Candidate) -> Choice | None:
+    """Return the choice of the other engine if it would be done with a call sooner than its home, as far as is known.
+
+    An engine divides its time among its calls, so a call takes its own work times their number. Of an engine that holds
+    programs this says nothing: whether the call may pass, only that engine knows.
+    """
+    token_ms = other.token_ms or at_home.token_ms
+    if at_home.wait_ms or other.wait_ms or not token_ms:
+        return None
+    here_ms = (at_home.used + 1) * known.work_ms
+    there_ms = (other.used + 1) * (known.work_ms + known.prompt_tokens * token_ms)
+    if here_ms <= there_ms:
+        return None
+    reason = f"home is busy: {here_ms / 1000:.1f} s against {there_ms / 1000:.1f} s, the prompt computed again"
+    return Choice(other.engine_id, reason, becomes_home=True)
 
 
 def autellix(short_prompt_tokens: int) -> Rule:
@@ -75,15 +124,15 @@ def autellix(short_prompt_tokens: int) -> Rule:
 
 def _least_held(candidates: list[Candidate], chance: Chance, reason: str) -> Choice:
     """Return the choice of the least used among the engines with the shortest wait; `reason` has room for why."""
-    wait_ms = min(candidate.wait_ms for candidate in candidates)
-    shortest = [candidate for candidate in candidates if candidate.wait_ms == wait_ms]
+    shortest = shortest_wait(candidates)
     why = "least used" if len(shortest) == len(candidates) else "shortest wait"
-    return Choice(least_used(shortest, chance), reason.format(why), wait_ms=wait_ms)
+    chosen = least_used(shortest, chance)
+    return Choice(chosen.engine_id, reason.format(why), wait_ms=chosen.wait_ms)
 
 
 def always_least_used(_short_prompt_tokens: int) -> Rule:
     """Return the rule that looks at load only."""
-    return lambda _known, candidates, chance: Choice(least_used(candidates, chance), "least used")
+    return lambda _known, candidates, chance: Choice(least_used(candidates, chance).engine_id, "least used")
 
 
 def round_robin(_short_prompt_tokens: int) -> Rule:
@@ -108,14 +157,13 @@ def prefix_tree(_short_prompt_tokens: int) -> Rule:
         longest = max(candidate.prefixes.matched(prompt) for candidate in candidates)
         holders = [candidate for candidate in candidates if candidate.prefixes.matched(prompt) == longest]
         if not prompt.is_mostly(longest):
-            choice = Choice(least_used(candidates, chance), "short prefix: least used")
+            chosen, reason = least_used(candidates, chance), "short prefix: least used"
         elif _crowded(holders, candidates):
-            choice = Choice(least_used(candidates, chance), "long prefix, but crowded: least used")
+            chosen, reason = least_used(candidates, chance), "long prefix, but crowded: least used"
         else:
-            choice = Choice(least_used(holders, chance), "long prefix: longest match")
-        chosen = next(candidate for candidate in candidates if candidate.engine_id == choice.engine_id)
+            chosen, reason = least_used(holders, chance), "long prefix: longest match"
         chosen.prefixes.add(prompt, known.prompt_tokens)
-        return choice
+        return Choice(chosen.engine_id, reason)
 
     return choose
 
@@ -127,8 +175,12 @@ def _crowded(holders: list[Candidate], candidates: list[Candidate]) -> bool:
 
 
 RULES: dict[str, Callable[[int], Rule]] = {
+    "home": home,
     "autellix": autellix,
     "least_used": always_least_used,
     "prefix_tree": prefix_tree,
     "round_robin": round_robin,
 }
+
+KEEP_HOMES = frozenset({"home", "autellix"})
+"""The rules by which programs have homes. The others are there to compare with, and move nothing."""

@@ -1,8 +1,8 @@
 """The decisions of the load balancer.
 
 Rules:
-* Short prompts go to the least used engine, ties at random. Long ones go to the program's home engine; without one, to
-  the least used, which becomes home (paper Algorithm 2).
+* The rule that is set chooses the engine (`choices.py`); by most of them a program has a home, where its cache is. One
+  that uses several models has a home for each.
 * While engines hold programs, for lack of room for their caches, a call without a home goes where the wait is shortest.
   It is refused at once if its deadline comes before. What an engine holds may be moved to another (`moves.py`).
 * To pick is to count: an engine's load is the set of calls routed to it that have not ended, so it cannot drift and is
@@ -40,11 +40,12 @@ from autellix.schemas.messages import (
 )
 from autellix.services.config import LoadBalancerSettings
 from autellix.services.core import Chance, Out, Reply, announce, answer
-from autellix.services.load_balancer.choices import RULES, Choice, Known
+from autellix.services.load_balancer.choices import KEEP_HOMES, RULES, Choice, Known
 from autellix.services.load_balancer.engine import Engine, Sent
 from autellix.services.load_balancer.moves import take_over, why_moved
 from autellix.services.load_balancer.prefixes import PrefixTree
 from autellix.services.load_balancer.refusals import refuse
+from autellix.services.load_balancer.work import CallWork
 
 SILENT = "silent"
 ENDED_REMEMBERED = 20_000
@@ -52,7 +53,7 @@ ENDED_REMEMBERED = 20_000
 LATE_MS = 10_000.0
 """Within this time a routed call is on its engine, and its end is heard."""
 HOMES_REMEMBERED = 20_000
-"""Homes chosen here, the oldest go first: the process table knows them by then."""
+"""Programs with homes chosen here, the oldest go first: the process table knows them by then."""
 
 
 class LoadBalancer:
@@ -62,11 +63,13 @@ class LoadBalancer:
         self._settings = settings
         self._chance = chance
         self._choose = RULES[settings.policy](settings.short_prompt_tokens)
-        self._moves = settings.move_held and settings.policy == "autellix"
+        self._moves = settings.move_held and settings.policy in KEEP_HOMES
         self._engines: dict[EngineId, Engine] = {}
         self._engine_of: dict[CallId, EngineId] = {}
         self._ended: OrderedDict[CallId, None] = OrderedDict()
-        self._homes: OrderedDict[ProgramId, EngineId] = OrderedDict()
+        self._homes: OrderedDict[ProgramId, dict[str, EngineId]] = OrderedDict()
+        """By model."""
+        self._work = CallWork()
         self._ticked_at_ms = inf
 
     def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
@@ -77,7 +80,7 @@ class LoadBalancer:
             case ReleasedCall():
                 return self._released(message, now_ms)
             case CallFinished() | CallFailed() | CallCancelled():
-                self._call_ended(message.call_id)
+                self._call_ended(message.call_id, message.service_ms)
             case EngineUp():
                 return self._engine_up(message, now_ms)
             case EngineLoad():
@@ -137,8 +140,8 @@ class LoadBalancer:
     def _known(self, admitted: AdmittedCall) -> Known:
         """Return what the choice may depend on; a home chosen a moment ago is known only here."""
         call, facts = admitted.call, admitted.program
-        home = self._homes.get(call.program_id, facts.home_engine)
-        return Known(home, facts.prompt_tokens_estimate, call.body)
+        home = self._homes.get(call.program_id, {}).get(call.model, facts.home_engine)
+        return Known(home, facts.prompt_tokens_estimate, call.body, self._work.of(call.model))
 
     def _send(self, admitted: AdmittedCall, choice: Choice, now_ms: float, *, holder: Engine | None) -> list[Out]:
         call, engine = admitted.call, self._engines[choice.engine_id]
@@ -148,7 +151,7 @@ class LoadBalancer:
         engine.calls[call.call_id] = Sent(admitted, now_ms)
         self._engine_of[call.call_id] = choice.engine_id
         if choice.becomes_home:
-            self._homes[call.program_id] = choice.engine_id
+            self._homes.setdefault(call.program_id, {})[call.model] = choice.engine_id
             if len(self._homes) > HOMES_REMEMBERED:
                 self._homes.popitem(last=False)
         routed = RoutedCall(
@@ -180,14 +183,15 @@ class LoadBalancer:
         text = f"The engines are full: a program waits {wait_ms / 1000:.1f} s for room, longer than the call may take."
         return refuse(admitted, 503, text, "engine_full", now_ms, retry_after_s=wait_ms / 1000)
 
-    def _call_ended(self, call_id: CallId) -> None:
+    def _call_ended(self, call_id: CallId, service_ms: float = 0.0) -> None:
         self._ended[call_id] = None
         if len(self._ended) > ENDED_REMEMBERED:
             self._ended.popitem(last=False)
         engine_id = self._engine_of.pop(call_id, None)
         engine = self._engines.get(engine_id) if engine_id else None
-        if engine:
-            engine.calls.pop(call_id, None)
+        sent = engine.calls.pop(call_id, None) if engine else None
+        if engine and sent and service_ms:
+            self._work.ended(sent.admitted.call.model, service_ms, engine.load.slots)
 
     def _engine_up(self, up: EngineUp, now_ms: float) -> list[Out]:
         if self._is_stale(up):

@@ -36,7 +36,7 @@ class Engine:
 
     def as_candidate(self) -> Candidate:
         """Return what a choice may depend on."""
-        return Candidate(self.load.engine_id, self.used, self.prefixes, self.load.expected_wait_ms)
+        return Candidate(self.load.engine_id, self.used, self.prefixes, self.load.expected_wait_ms, self.token_ms)
 
     @property
     def token_ms(self) -> float:

@@ -67,11 +67,11 @@ class World:
         assert event.message.engine_id == routed.message.engine_id
         return routed.message
 
-    def finish(self, routed: RoutedCall) -> None:
+    def finish(self, routed: RoutedCall, *, service_ms: float = 0.0) -> None:
         """Let a call end."""
         call = routed.call
         end = CallFinished(call_id=call.call_id, program_id=call.program_id, thread_id=ThreadId("main"), at_ms=0.0,
-                           arrival_at_ms=0.0)  # fmt: skip
+                           arrival_at_ms=0.0, service_ms=service_ms)  # fmt: skip
         assert list(self.balancer.handle(end, self.now_ms)) == []
 
     def tick(self, now_ms: float) -> list[Out]:

@@ -40,7 +40,7 @@ def test_idle_ties_are_random(world: World) -> None:
 def test_two_balancers(make_world: type[World]) -> None:
     """Balancers that do not know each other spread evenly too."""
     worlds = [make_world().heard("e0", "e1") for _ in range(2)]
-    taken = Counter(world.route().engine_id for world in worlds for _ in range(16))
+    taken = Counter(world.route(f"p{number}").engine_id for world in worlds for number in range(16))
 
     assert taken == {"e0": 16, "e1": 16}
 
@@ -87,8 +87,9 @@ def test_call_twice(world: World) -> None:
     assert world.used() == {"e0": 0, "e1": 0}
 
 
-def test_home_rule(world: World) -> None:
-    """A long prompt goes home; without a home, to the least used, which becomes home (Algorithm 2)."""
+def test_algorithm_2(make_world: type[World]) -> None:
+    """By the paper's rule a long prompt goes home; without a home, to the least used, which becomes home."""
+    world = make_world(policy="autellix").heard("e0", "e1")
     first = world.route("p", LONG)
     busy = world.balancer._engines[first.engine_id].calls
     busy |= {
@@ -102,11 +103,13 @@ def test_home_rule(world: World) -> None:
     assert short.engine_id != first.engine_id
 
 
-def test_home_is_announced_once(world: World) -> None:
-    """The event of the choice that made a home says so; later ones and short calls do not."""
+@pytest.mark.parametrize(("policy", "expected"), [("home", [True, False, False]), ("autellix", [False, True, False])])
+def test_home_is_announced_once(make_world: type[World], policy: str, expected: list[bool]) -> None:
+    """The event of the choice that made a home says so, and no other: by the paper's rule a short call makes none."""
+    world = make_world(policy=policy).heard("e0", "e1")
     events = [world.admit("p", tokens)[1].message for tokens in (10, LONG, LONG)]
 
-    assert [event.becomes_home for event in events if isinstance(event, CallRouted)] == [False, True, False]
+    assert expected == [event.becomes_home for event in events if isinstance(event, CallRouted)]
 
 
 def test_home_that_the_table_knows(world: World) -> None:

@@ -82,7 +82,7 @@ def test_draining(world: World) -> None:
 
 def test_silent_engine_leaves(world: World) -> None:
     """An engine without a heartbeat for the set time is said to be down, once, and its calls fail once."""
-    lost = [routed for routed in (world.route() for _ in range(10)) if routed.engine_id == "e0"]
+    lost = [routed for routed in (world.route(f"p{n}") for n in range(10)) if routed.engine_id == "e0"]
     world.tick(4000)
     world.load("e1")
     outs = world.tick(9000)
@@ -149,7 +149,7 @@ def test_late_heartbeat_of_an_earlier_life(world: World) -> None:
     """A heartbeat that was sent before the restart and arrives after it does not bring the old life back."""
     world.now_ms = 100.0
     world.up("e0", "i2")
-    routed = [world.route() for _ in range(4)]
+    routed = [world.route(f"p{number}") for number in range(4)]
 
     assert world.load("e0", "i1", at_ms=50.0) == []
     assert {each.incarnation for each in routed if each.engine_id == "e0"} == {"i2"}
@@ -158,8 +158,8 @@ def test_late_heartbeat_of_an_earlier_life(world: World) -> None:
 
 def test_down_by_its_own_word(world: World) -> None:
     """An engine that says it stopped is gone at once, and saying it twice is harmless."""
-    for _ in range(4):
-        world.route()
+    for number in range(4):
+        world.route(f"p{number}")
     outs = world.down("e0")
 
     assert len(failures(outs)) == 2

@@ -57,10 +57,10 @@ def orders(outs: list[Out]) -> list[tuple[str, ReleaseHeld]]:
 def algorithm_2(known: Known, candidates: list[Candidate], chance: random.Random) -> Choice:
     """Return the choice of paper Algorithm 2 word by word."""
     if known.prompt_tokens <= SHORT:
-        return Choice(least_used(candidates, chance), "short prompt: least used")
+        return Choice(least_used(candidates, chance).engine_id, "short prompt: least used")
     if known.home and any(each.engine_id == known.home for each in candidates):
         return Choice(known.home, "long prompt: home engine")
-    return Choice(least_used(candidates, chance), "long prompt: least used becomes home", becomes_home=True)
+    return Choice(least_used(candidates, chance).engine_id, "long prompt: least used becomes home", becomes_home=True)
 
 
 calls = st.tuples(st.sampled_from([None, "e0", "e1", "e9"]), st.integers(SHORT - 1, SHORT + 2))
@@ -77,10 +77,11 @@ def test_nothing_changes_where_nobody_is_held(story: list[tuple[Any, list[int]]]
         assert algorithm_2(known, candidates, again) == choose(known, candidates, chance)
 
 
+@pytest.mark.parametrize("policy", ["home", "autellix"])
 @pytest.mark.parametrize("tokens", [SHORT, LONG])
-def test_the_shortest_wait_comes_first(world: World, tokens: int) -> None:
+def test_the_shortest_wait_comes_first(make_world: type[World], policy: str, tokens: int) -> None:
     """A call without a home goes where programs are held for the shortest time, whatever the load, and says so."""
-    holding(world)
+    world = holding(make_world(policy=policy).heard("e0", "e1"))
     world.load("e1", calls=50, programs_held=1, expected_wait_ms=100.0)
     routed = world.route("p", tokens)
 

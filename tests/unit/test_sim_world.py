@@ -2,7 +2,7 @@
 
 from collections import Counter
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 import pytest
@@ -113,15 +113,17 @@ def test_the_table_knows_what_the_rows_know() -> None:
     ]
 
 
-def test_long_prompts_go_home() -> None:
-    """With several engines all calls of a program that are long go to one engine, and programs to different ones."""
-    ran = world(programs=16, engines=3, max_context_tokens=8000)
+@pytest.mark.parametrize(("policy", "which"), [("home", ""), ("autellix", "long")])
+def test_calls_go_home(policy: Literal["home", "autellix"], which: str) -> None:
+    """All calls of a program go to one engine, by the paper's rule the long ones, and programs to different ones."""
+    balancer = LoadBalancerSettings(policy=policy)
+    ran = world(programs=16, engines=3, max_context_tokens=8000, balancer=balancer)
     events = listening(ran, subjects.CALL_ROUTED_EVENT, CALL_EVENTS)
     ran.run()
     routed = [envelope.message for envelope in events if isinstance(envelope.message, CallRouted)]
     homes: dict[str, set[str]] = {}
     for event in routed:
-        if event.reason.startswith("long"):
+        if event.reason.startswith(which):
             homes.setdefault(event.program_id, set()).add(event.engine_id)
 
     assert len(homes) > 1
