@@ -1,5 +1,6 @@
 """A small trace, a program whose calls branch and join, and each way to replay it on a stack."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import Callable, Sequence
@@ -89,9 +90,17 @@ async def replayed(target: Target, load: Load, *, warm_up: int = 0) -> Run:
         return await replay(load, target, warm_up=warm_up)
 
 
-async def records(stack: Stack, before: Sequence[ProgramRecord] = ()) -> list[ProgramRecord]:
-    """Return what the process table knows of programs that are not among those of `before`."""
-    known = {record.program_id for record in before}
+async def records(stack: Stack, before: Sequence[ProgramRecord] | None = None) -> list[ProgramRecord]:
+    """Return what the process table knows; with `before`, of other programs than those, once none of them is live.
+
+    Events are on their way for a moment after a program's end was confirmed; it gives up after ten seconds.
+    """
+    known = {record.program_id for record in before or ()}
     async with shared(stack.nats_url) as connection:
-        listed = await list_programs(connection)
-    return [record for record in listed.programs if record.program_id not in known]
+        for _ in range(100):
+            listed = await list_programs(connection)
+            found = [record for record in listed.programs if record.program_id not in known]
+            if before is None or all(record.state == "ended" and not record.live_calls for record in found):
+                break
+            await asyncio.sleep(0.1)
+    return found
