@@ -219,6 +219,6 @@ class World:
             for number in range(PROGRAMS):
                 scheduler._gate.over(f"p{number}", self.now_ms)
             gate = scheduler._gate._gate
-            assert ({}, {}, [], {}) == (scheduler._gate._computed, gate._of_call, gate._held, gate._programs)
+            assert ({}, {}, [], {}) == (scheduler._gate._computed, gate._of_call, [*gate._held], gate._programs)
             assert (0, 0) == (gate._room.used, len(gate._room._had))
             assert {get_block_hash(name) for name in pool.cached_block_hash_to_block._cache} <= first

