@@ -113,22 +113,23 @@ def test_the_table_knows_what_the_rows_know() -> None:
     ]
 
 
-@pytest.mark.parametrize(("policy", "which"), [("home", ""), ("autellix", "long")])
-def test_calls_go_home(policy: Literal["home", "autellix"], which: str) -> None:
-    """All calls of a program go to one engine, by the paper's rule the long ones, and programs to different ones."""
-    balancer = LoadBalancerSettings(policy=policy)
-    ran = world(programs=16, engines=3, max_context_tokens=8000, balancer=balancer)
+@pytest.mark.parametrize(("policy", "at_home"), [("home", "home engine"), ("autellix", "long prompt: home engine")])
+def test_calls_go_home(policy: Literal["home", "autellix"], at_home: str) -> None:
+    """A program's calls go to the engine that became its home last, and programs to different ones."""
+    ran = world(programs=16, engines=3, max_context_tokens=8000, balancer=LoadBalancerSettings(policy=policy))
     events = listening(ran, subjects.CALL_ROUTED_EVENT, CALL_EVENTS)
     ran.run()
-    routed = [envelope.message for envelope in events if isinstance(envelope.message, CallRouted)]
-    homes: dict[str, set[str]] = {}
-    for event in routed:
-        if event.reason.startswith(which):
-            homes.setdefault(event.program_id, set()).add(event.engine_id)
+    homes: dict[str, str] = {}
+    found: list[bool] = []
+    for event in (envelope.message for envelope in events if isinstance(envelope.message, CallRouted)):
+        if event.becomes_home:
+            homes[event.program_id] = event.engine_id
+        elif event.reason == at_home:
+            found.append(homes[event.program_id] == event.engine_id)
 
-    assert len(homes) > 1
-    assert {1} == {len(engines) for engines in homes.values()}
-    assert 1 < len(set.union(*homes.values()))
+    assert len(found) > 2
+    assert all(found)
+    assert 1 < len(set(homes.values()))
 
 
 def test_prefixes_are_found_in_simulated_prompts() -> None:
