@@ -9,9 +9,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from autellix.client.bench.comparison import Outcome, ratios
-from autellix.client.bench.measures import Spread, Summary
+from autellix.client.bench.measures import Summary
 from autellix.client.bench.ratios import mean_and_spread, spread_text
 from autellix.client.bench.suite import Suite
+from autellix.schemas.spread import Spread
 
 COLUMNS: Mapping[str, Callable[[Summary], float | None]] = {
     "latency, ms/token": lambda summary: _of(summary.token_latency_ms, "mean"),

@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from autellix.client.bench.measures import ProgramRow, Run, percentile
+from autellix.client.bench.measures import ProgramRow, Run
+from autellix.schemas.spread import percentile
 
 PERCENTS = range(1, 100)
 PANEL_INCHES = (4.2, 3.4)

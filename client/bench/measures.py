@@ -1,17 +1,16 @@
 """How the programs of a run fared. Pure: from the rows of a run to its numbers.
 
 Measured are the programs between two shares of the arrivals (by default the middle eight tenths), so that neither the
-empty system of the beginning nor the draining one of the end counts. A percentile is by nearest rank: the least value
-that at least so many per cent of the values do not exceed. What a server does not tell is None, never zero.
+empty system of the beginning nor the draining one of the end counts. What a server does not tell is None, never zero.
 """
 
-from collections.abc import Iterable, Sequence
-from math import ceil, fsum
+from collections.abc import Sequence
 
 import msgspec
 
 from autellix.client.bench.idle import Idle
 from autellix.client.bench.load import Load
+from autellix.schemas.spread import Spread, spread
 
 
 class ProgramRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,15 +73,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """In order of arrival."""
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """A distribution over programs."""
-
-    mean: float
-    p50: float
-    p95: float
-    p99: float
-
-
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a run: of the measured programs that finished, if not said otherwise."""
 
@@ -135,20 +125,6 @@ def summarize(run: Run, *, measure_from: float = 0.1, measure_to: float = 0.9) -
         programs_per_s=programs_per_s,
         hit_rate=_hit_rate(finished),
     )
-
-
-def spread(values: Iterable[float]) -> Spread | None:
-    """Return the mean and the percentiles of some values, None without any."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    p50, p95, p99 = (percentile(ordered, percent) for percent in (50, 95, 99))
-    return Spread(mean=fsum(ordered) / len(ordered), p50=p50, p95=p95, p99=p99)
-
-
-def percentile(ordered: Sequence[float], percent: int) -> float:
-    """Return the least of some ascending values that at least `percent` of them do not exceed."""
-    return ordered[max(1, ceil(percent * len(ordered) / 100)) - 1]
 
 
 def _middle(count: int, measure_from: float, measure_to: float) -> slice:

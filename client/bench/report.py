@@ -10,8 +10,9 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from autellix.client.bench.measures import Run, Spread, Summary
+from autellix.client.bench.measures import Run, Summary
 from autellix.client.errors import AutellixError
+from autellix.schemas.spread import Spread
 
 
 class ReportError(AutellixError):

@@ -1,6 +1,5 @@
 """Recorded programs made smaller, so that a small engine is loaded as a large one was."""
 
-from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -24,10 +23,9 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def changes(self) -> bool:
         """Tell whether anything is made smaller or larger."""
-        return self != Scale()
+        return (self.prompts, self.answers, self.interrupts) != (1.0, 1.0, 1.0)
 
 
-@lru_cache(maxsize=65536)
 def scaled(program: TraceProgram, scale: Scale) -> TraceProgram:
     """Return a program made smaller; at least one token is left of each prompt and answer.
 
@@ -43,12 +41,11 @@ def scaled(program: TraceProgram, scale: Scale) -> TraceProgram:
         source = call.source
         shared = 0
         if source is not None:
-            share = call.shared_prefix_tokens / whole[source].context_tokens
-            shared = min(prompt, int(share * calls[source].context_tokens))
+            shared = call.shared_prefix_tokens * calls[source].context_tokens // whole[source].context_tokens
         calls[call.id] = msgspec.structs.replace(
             call,
             prompt_tokens=prompt,
-            shared_prefix_tokens=shared,
+            shared_prefix_tokens=min(prompt, shared),
             system_tokens=min(prompt, round(call.system_tokens / scale.prompts)),
             output_tokens=_divided(call.output_tokens, scale.answers),
             interrupt_s=None if call.interrupt_s is None else call.interrupt_s * scale.interrupts,

@@ -1,13 +1,13 @@
 """What a run brings: a row for each measured program, and the numbers of the whole run. Milliseconds, if not said."""
 
-from collections.abc import Iterable, Sequence
-from math import ceil, fsum
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from autellix.engine.simulation.calls import Counters
 from autellix.schemas.messages import EngineLoad
+from autellix.schemas.spread import Spread, spread
 from autellix.services.simulator.scenario import Scenario
 
 Outcome = Literal["finished", "failed", "unfinished"]
@@ -104,15 +104,6 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: float
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """A distribution over programs."""
-
-    mean: float
-    p50: float
-    p95: float
-    p99: float
-
-
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a run: spreads over the measured programs that finished, the rest over everything."""
 
@@ -168,15 +159,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def as_json(self) -> bytes:
         """Return the run as JSON; equal scenarios give equal bytes."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
-
-
-def spread(values: Iterable[float]) -> Spread | None:
-    """Return the mean and the percentiles (nearest rank) of some values, None without any."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    p50, p95, p99 = (ordered[ceil(share * len(ordered)) - 1] for share in (0.50, 0.95, 0.99))
-    return Spread(mean=fsum(ordered) / len(ordered), p50=p50, p95=p95, p99=p99)
 
 
 def summary(

@@ -4,7 +4,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from autellix.services.simulator.results import EngineRow, Result, Spread, Summary
+from autellix.schemas.spread import Spread
+from autellix.services.simulator.results import EngineRow, Result, Summary
 
 
 def run_table(result: Result) -> RenderableType:

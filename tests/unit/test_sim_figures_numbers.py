@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from autellix.schemas.spread import Spread
 from autellix.services.simulator.figures import fig06, fig12, sweeps
 from autellix.services.simulator.figures.curves import (
     Bound,
@@ -24,7 +25,6 @@ from autellix.services.simulator.figures.page import PageError, fill
 from autellix.services.simulator.figures.runs import Runs
 from autellix.services.simulator.figures.systems import AUTELLIX, SHAREGPT, VLLM_OPT
 from autellix.services.simulator.figures.tables import as_markdown, for_terminal
-from autellix.services.simulator.results import Spread
 from autellix.services.simulator.scenario import Scenario
 
 EFFORT = Effort(seeds=(1, 2), arrivals_s=60, offline_programs=(1,), engines=(1,))

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from autellix.services.simulator.results import ProgramRow, Result, Spread, spread
+from autellix.schemas.spread import Spread, spread
+from autellix.services.simulator.results import ProgramRow, Result
 from autellix.services.simulator.scenario import Scenario
 from autellix.services.simulator.world import simulate
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autellix.client.bench.load import Scale as BenchScale
 from autellix.schemas.traces.records import TraceProgram, _check_calls, read_trace
 from autellix.schemas.traces.scale import Scale, scaled
 from autellix.schemas.traces.workloads import TRACES, WORKLOADS
@@ -41,11 +42,20 @@ def test_each_number_has_its_factor() -> None:
     assert [(was.id, was.parents) for was, _ in pairs] == [(call.id, call.parents) for _, call in pairs]
 
 
-def test_nothing_changes_by_default() -> None:
-    """Without factors a program is the one recorded."""
+@pytest.mark.parametrize("kind", [Scale, BenchScale])
+def test_nothing_changes_by_default(kind: type[Scale]) -> None:
+    """Without factors a program is the one recorded, for the benchmark, too, whose scale says more."""
     program = read_trace(TRACES / "bfcl.jsonl.gz")[0]
 
-    assert scaled(program, Scale()) is program
+    assert scaled(program, kind()) is program
+
+
+def test_shares_are_exact() -> None:
+    """Where only interrupts change, every prompt shares as many tokens as recorded."""
+    for program in read_trace(TRACES / "sharegpt.jsonl.gz")[:300]:
+        same = scaled(program, Scale(interrupts=0.5))
+
+        assert [call.shared_prefix_tokens for call in program.calls] == [c.shared_prefix_tokens for c in same.calls]
 
 
 def test_a_scenario_may_be_smaller() -> None:

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from autellix.schemas.spread import Spread
 from autellix.services.simulator.figures.curves import Bound, Seeds, crossing, line, ratio
 from autellix.services.simulator.figures.drawing import Line, Panel, Table
 from autellix.services.simulator.figures.effort import Effort
 from autellix.services.simulator.figures.runs import Runs
 from autellix.services.simulator.figures.systems import Workload, online
-from autellix.services.simulator.results import ProgramRow, Result, Spread, Summary
+from autellix.services.simulator.results import ProgramRow, Result, Summary
 from autellix.services.simulator.scenario import Scenario
 
 Value = Callable[[Result], float]

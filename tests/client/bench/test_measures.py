@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autellix.client.bench.load import Load
-from autellix.client.bench.measures import ProgramRow, Run, Spread, percentile, spread, summarize
+from autellix.client.bench.measures import ProgramRow, Run, summarize
+from autellix.schemas.spread import Spread, percentile, spread
 
 LOAD = Load(workload="bfcl", programs=1)
 VALUES = st.lists(st.floats(0, 1e6), min_size=1, max_size=60)
