@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import nats
@@ -67,10 +68,13 @@ async def own_stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 
 def kill_gateway(stack: Stack) -> None:
-    """Kill the gateway of a stack, unless it is gone."""
+    """Kill the gateway of a stack and return when it is dead, unless it was before."""
     (gateway,) = (child for child in stack.children if child.name == "gateway")
-    if gateway._process.returncode is None:
+    if gateway._process.returncode is not None:
+        return
+    with suppress(ProcessLookupError, ChildProcessError):  # reaped, but asyncio has not heard of it
         os.kill(gateway.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, gateway.pid, os.WEXITED | os.WNOWAIT)
 
 
 async def test_server_that_goes_away_fails_what_comes_after(own_stack: Stack, trace: str) -> None:
