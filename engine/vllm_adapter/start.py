@@ -62,6 +62,13 @@ async def vllm_executor(arguments: Sequence[str], options: SchedulerOptions) -> 
 QUIET = ["--logging-config.formatter", "json", "--no-use-tqdm-on-load"]
 """Lines for a log: no progress bars, and JSON like ours."""
 
+ONE_PROCESS = ["--distributed-executor-backend", "vllm.v1.executor.uniproc_executor.UniProcExecutor"]
+"""The model in the process of the engine's scheduler. On a CPU vLLM gives it one of its own (and means it when `uni` is
+asked for), to bind its threads to cores; then both spin while they wait for each other, and fill two cores."""
+
+FEW_CORES = 4
+"""Up to so many, two cores that spin are worse than threads that are not bound."""
+
 
 def platform_arguments(kv_cache_gib: int) -> list[str]:
     """Prepare the environment for the platform vLLM finds here, and return the arguments it needs there."""
@@ -74,7 +81,9 @@ def platform_arguments(kv_cache_gib: int) -> list[str]:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(kv_cache_gib))
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # it would need a C++ compiler on the machine
     eager = "--enforce-eager"  # compiling takes minutes on a CPU and gains little for small models
-    return [*QUIET, eager, *([] if _computes_bfloat16() else ["--dtype", "float32"])]
+    few = len(os.sched_getaffinity(0)) <= FEW_CORES
+    dtype = [] if _computes_bfloat16() else ["--dtype", "float32"]
+    return [*QUIET, eager, *dtype, *(ONE_PROCESS if few else [])]
 
 
 def _computes_bfloat16() -> bool:
