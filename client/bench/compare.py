@@ -1,13 +1,13 @@
 """Runs a suite: every system on every load. Each finished run is kept at once, and a second pass makes the others."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, AsyncExitStack
 from typing import NamedTuple
 
 import msgspec
 
 from autellix.client.bench.load import Load
-from autellix.client.bench.measures import Run, summarize
+from autellix.client.bench.measures import Run, sustained_per_s
 from autellix.client.bench.replay import replay
 from autellix.client.bench.results import Results
 from autellix.client.bench.schedule import Job, Visit, capacity_visit, visits
@@ -69,7 +69,7 @@ class Comparison:
     async def _capacity(self, workload: SuiteWorkload) -> float | None:
         """Return how many programs a second the reference ends when there are always enough of them."""
         runs = await self._visit(capacity_visit(self._opened.suite, workload))
-        found = [summarize(run).programs_per_s for run in runs.values()]
+        found = [sustained_per_s(run) for run in runs.values()]
         if runs and not any(found):
             self._fail(f"{workload.name}: no capacity, since too few programs ended")
         return found[0] if found else None
@@ -79,26 +79,34 @@ class Comparison:
         found = {job: self._results.find(job, visit.shape) for job in visit.jobs}
         runs = {job: run for job, run in found.items() if run}
         missing = [job for job in visit.jobs if job not in runs]
-        if missing:
-            try:
-                await self._make(visit, missing, runs)
-            except AutellixError as error:
-                self._fail(f"{', '.join(job.name for job in missing if job not in runs)}: {error}")
+        async with AsyncExitStack() as up:
+            urls = await self._start(visit, missing, up)
+            for job in missing:
+                try:
+                    if job.system in urls:
+                        runs[job] = await self._replayed(job, urls[job.system])
+                        self._results.keep(job, visit.shape, runs[job])
+                except AutellixError as error:  # the system may be dead: it is asked no more
+                    del urls[job.system]
+                    self._fail(f"{job.name}: {error}")
         return runs
 
-    async def _make(self, visit: Visit, jobs: Sequence[Job], runs: dict[Job, Run]) -> None:
-        """Start a system and make runs on it, adding each to `runs`."""
-        self._say(f"starting {visit.system}")
-        system = self._opened.systems[visit.system]
-        log = self._results.log(visit.system)
-        async with running(visit.system, system, visit.shape, here=self._opened.here, log=log) as url:
-            for job in jobs:
-                self._say(f"{job.name}: {job.load.title}")
-                runs[job] = await self._replayed(job, target_of(system, url))
-                self._results.keep(job, visit.shape, runs[job])
+    async def _start(self, visit: Visit, jobs: Sequence[Job], up: AsyncExitStack) -> dict[str, str]:
+        """Start the systems of runs, to be stopped with `up`, and return the URL of each that is ready."""
+        urls: dict[str, str] = {}
+        for name in dict.fromkeys(job.system for job in jobs):
+            self._say(f"starting {name}")
+            system, log = self._opened.systems[name], self._results.log(name)
+            try:
+                started = running(name, system, visit.shape, here=self._opened.here, log=log)
+                urls[name] = await up.enter_async_context(started)
+            except AutellixError as error:
+                self._fail(f"{', '.join(job.name for job in jobs if job.system == name)}: {error}")
+        return urls
 
-    async def _replayed(self, job: Job, target: Target) -> Run:
-        async with target:
+    async def _replayed(self, job: Job, url: str) -> Run:
+        self._say(f"{job.name}: {job.load.title}")
+        async with target_of(self._opened.systems[job.system], url) as target:
             with self._progress(job.load) as program_over:
                 warm_up = self._opened.suite.warm_up
                 run = await replay(job.load, target, on_program_over=program_over, warm_up=warm_up)

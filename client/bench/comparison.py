@@ -50,14 +50,14 @@ def outcome(workload: SuiteWorkload, runs: Mapping[Job, Run], capacity_per_s: fl
 def ratios(found: Outcome, suite: Suite, system: str, over: str) -> dict[str, Ratio | None]:
     """Return the ratios between two systems, by name; None: not measured.
 
-    They are `latency at LOAD` and `P99 latency at LOAD` for each load, and for programs at a time
-    `tokens/s at LOAD`, else `rate at FACTORx` for each factor of the suite: at which rates both have the latency that
-    is so many times the reference's at its lightest load.
+    They are `latency at LOAD` and `P99 latency at LOAD` for each load; for programs at a time `tokens/s at LOAD`; for
+    programs at once `makespan at LOAD`; else `rate at FACTORx` for each factor of the suite: at which rates both have
+    the latency that is so many times the reference's at its lightest load.
     """
     named: dict[str, Ratio | None] = {}
     for level in found.levels:
         for name, values in METRICS.items():
-            if name != "tokens/s" or not found.workload.shares:
+            if ONLY.get(name, found.workload.unit) == found.workload.unit:
                 named[f"{name} at {level}"] = _paired(values(found.of(level, system)), values(found.of(level, over)))
     for factor in suite.factors if found.workload.shares else ():
         named[f"rate at {factor:g}x"] = _rate_ratio(found, factor, suite.reference, system, over)
@@ -82,8 +82,16 @@ def throughput(summaries: Mapping[int, Summary]) -> dict[int, float]:
     return {seed: rate for seed, rate in rates.items() if rate}
 
 
-METRICS = {"latency": mean_latency, "P99 latency": p99_latency, "tokens/s": throughput}
+def makespan(summaries: Mapping[int, Summary]) -> dict[int, float]:
+    """Return the seconds from the start to the end of the last program, of each seed without an error."""
+    return {seed: summary.makespan_s for seed, summary in summaries.items() if not summary.errors}
+
+
+METRICS = {"latency": mean_latency, "P99 latency": p99_latency, "tokens/s": throughput, "makespan": makespan}
 """What is compared at equal load."""
+
+ONLY = {"tokens/s": "programs at a time", "makespan": "programs at once"}
+"""Which of it says something of loads of one unit only: at a rate that all can serve, all are equal in them."""
 
 
 def _paired(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio | None:

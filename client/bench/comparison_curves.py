@@ -63,4 +63,4 @@ def _mark_factors(axes: Axes, found: Outcome, suite: Suite, name: str) -> None:
 
 
 def _axis(found: Outcome) -> str:
-    return "programs/s" if found.workload.shares else "programs at a time"
+    return "programs/s" if found.workload.shares else found.workload.unit

@@ -1,6 +1,6 @@
 """A comparison for people and for other programs: tables, and JSON with every number."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import product
 from pathlib import Path
 
@@ -21,6 +21,7 @@ COLUMNS: Mapping[str, Callable[[Summary], float | None]] = {
     "completion, s": lambda summary: _of(summary.completion_s, "mean"),
     "waiting": lambda summary: _of(summary.waiting_share, "mean"),
     "tokens/s": lambda summary: summary.output_tokens_per_s,
+    "makespan, s": lambda summary: summary.makespan_s,
     "hit rate": lambda summary: summary.hit_rate,
     "errors": lambda summary: float(summary.errors),
 }
@@ -39,7 +40,7 @@ def loads_table(found: Outcome, suite: Suite) -> Table:
     workload = found.workload
     capacity = f"; capacity {found.capacity_per_s:.3g} programs/s" if found.capacity_per_s else ""
     shown = _table(f"{workload.name}: KV cache of {workload.shape.kv_tokens:,} tokens{capacity}")
-    shown.add_column("load" if workload.shares else "programs at a time", justify="right")
+    shown.add_column(workload.unit, justify="right")
     shown.add_column("system")
     for title in COLUMNS:
         shown.add_column(title, justify="right")
@@ -63,10 +64,11 @@ def ratios_table(found: Outcome, suite: Suite) -> Table:
     return shown
 
 
-def write_json(found: Mapping[str, Outcome], suite: Suite, file: Path) -> None:
-    """Write the suite, and of each workload its capacity, every summary and all ratios."""
+def write_json(found: Mapping[str, Outcome], suite: Suite, machines: Collection[str], file: Path) -> None:
+    """Write the suite, where it was run, and of each workload its capacity, every summary and all ratios."""
     numbers = {
         "suite": suite,
+        "machines": sorted(machines),
         "workloads": {name: _numbers(outcome, suite) for name, outcome in found.items()},
     }
     file.write_bytes(msgspec.json.format(msgspec.json.encode(numbers), indent=1) + b"\n")

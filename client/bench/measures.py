@@ -65,6 +65,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured, in a word."""
     started_at: str
     """ISO 8601, UTC."""
+    machine: str = ""
+    """Where it was run, see `machine`; empty: nobody noted it."""
     took_s: float
     """From the start to the end of the last program; the warm-up is not in it."""
     idle: Idle | None
@@ -83,6 +85,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Programs of the whole run that failed."""
     short_answers: int
     """In the whole run."""
+    makespan_s: float
+    """Of the whole run: from its start to the end of its last program."""
     token_latency_ms: Spread | None
     """None, as the other spreads: no measured program finished, or it is not known."""
     completion_s: Spread | None
@@ -117,6 +121,7 @@ def summarize(run: Run, *, measure_from: float = 0.1, measure_to: float = 0.9) -
         finished=len(finished),
         errors=sum(bool(row.error) for row in run.rows),
         short_answers=sum(row.short_answers for row in run.rows),
+        makespan_s=run.took_s,
         token_latency_ms=spread(row.ms_per_token for row in finished),
         completion_s=spread(row.makespan_s for row in finished),
         slowdown=spread(row.makespan_s / row.idle_s for row in finished if row.idle_s),
@@ -125,6 +130,20 @@ def summarize(run: Run, *, measure_from: float = 0.1, measure_to: float = 0.9) -
         programs_per_s=programs_per_s,
         hit_rate=_hit_rate(finished),
     )
+
+
+def sustained_per_s(run: Run) -> float | None:
+    """Return how many programs a second a closed loop ended while it was full; None: too few did.
+
+    It is full until the last program arrives; after that it drains, and slows down. The first ones, as many as there
+    are at a time, began together on an empty system; so their ends, or a third of all ends if that is less, are left
+    out.
+    """
+    full_until_s = max((row.arrived_s for row in run.rows), default=0.0)
+    ends = sorted(row.ended_s for row in run.rows if not row.error and row.ended_s <= full_until_s)
+    steady = ends[min(run.load.live_programs or 0, len(ends) // 3) :]
+    took_s = steady[-1] - steady[0] if steady else 0.0
+    return (len(steady) - 1) / took_s if took_s else None
 
 
 def _middle(count: int, measure_from: float, measure_to: float) -> slice:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 
+from autellix.client.bench import machine
 from autellix.client.bench.idle import Idle, Sample, fit
 from autellix.client.bench.load import Load, programs_of, warm_up_of
 from autellix.client.bench.measures import ProgramRow, Run
@@ -53,6 +54,7 @@ async def replay(
         load=load,
         system=target.name,
         started_at=started_at,
+        machine=machine.described(),
         took_s=max((row.ended_s for row in rows), default=0.0),
         idle=idle,
         rows=rows,

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 from autellix.client.bench.load import Load
@@ -27,37 +28,38 @@ class Job(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """The runs of one start of a system, in order."""
+    """Runs, in order, between one start of their systems and its end."""
 
-    system: str
     shape: Shape
     jobs: tuple[Job, ...]
 
 
 def capacity_visit(suite: Suite, workload: SuiteWorkload) -> Visit:
     """Return the run that the capacity is taken from."""
-    system = suite.reference
-    job = Job(workload.name, "capacity", 0, system, suite.capacity_load(workload))
-    return Visit(system, workload.shape, (job,))
+    job = Job(workload.name, "capacity", 0, suite.reference, suite.capacity_load(workload))
+    return Visit(workload.shape, (job,))
 
 
-def visits(suite: Suite, workload: SuiteWorkload, capacity_per_s: float | None) -> Iterator[Visit]:
-    """Yield all runs of a workload.
+def visits(suite: Suite, workload: SuiteWorkload, capacity_per_s: float | None) -> list[Visit]:
+    """Return all runs of a workload.
 
     Args:
         suite: What decides the order.
         workload: One of it.
         capacity_per_s: Programs a second; None for a workload without shares.
     """
-    together = [workload.levels] if suite.interleave == "seeds" else [(level,) for level in workload.levels]
-    for seed in suite.seeds:
-        for levels in together:
-            systems = list(suite.systems)
-            random.Random(f"{workload.name} {levels} {seed}").shuffle(systems)  # noqa: S311 - who goes first
-            for system in systems:
-                loads = {level_name(level): suite.load(workload, level, seed, capacity_per_s) for level in levels}
-                jobs = tuple(Job(workload.name, name, seed, system, load) for name, load in loads.items())
-                yield Visit(system, workload.shape, jobs)
+    jobs = tuple(_jobs(suite, workload, capacity_per_s))
+    parts = [jobs] if suite.start == "once" else [(job,) for job in jobs]
+    return [Visit(workload.shape, part) for part in parts]
+
+
+def _jobs(suite: Suite, workload: SuiteWorkload, capacity_per_s: float | None) -> Iterator[Job]:
+    for seed, level in product(suite.seeds, workload.levels):
+        load = suite.load(workload, level, seed, capacity_per_s)
+        systems = list(suite.systems)
+        random.Random(f"{workload.name} {level:g} {seed}").shuffle(systems)  # noqa: S311 - who goes first
+        for system in systems:
+            yield Job(workload.name, level_name(level), seed, system, load)
 
 
 def level_name(level: float) -> str:

@@ -1,7 +1,7 @@
 """A suite: which systems are compared, on which loads, and what must come out of it. A TOML file each.
 
-A load is a share of the capacity of the reference, which is measured first (`shares`, open loop), or so many programs
-at a time (`live_programs`, closed loop).
+A load is a share of the capacity of the reference, which is measured first (`shares`, open loop), so many programs at a
+time (`live_programs`, closed loop), or so many at once and then no more (`at_once`, offline).
 """
 
 from pathlib import Path
@@ -31,6 +31,8 @@ class SuiteWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Loads: programs a second, over the capacity of the reference."""
     live_programs: tuple[Count, ...] = ()
     """Loads: programs at a time."""
+    at_once: tuple[Count, ...] = ()
+    """Loads: programs that are all there from the start; `programs` does not count."""
     programs: Count | None = None
     """Of each run; absent: the suite's."""
     capacity_live: Count = 32
@@ -46,13 +48,20 @@ class SuiteWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Raises:
             ValueError: naming the keys.
         """
-        if bool(self.shares) == bool(self.live_programs):
-            raise ValueError(f"{self.name}: either shares or live_programs")
+        if sum(map(bool, (self.shares, self.live_programs, self.at_once))) != 1:
+            raise ValueError(f"{self.name}: one of shares, live_programs and at_once")
 
     @property
     def levels(self) -> tuple[float, ...]:
         """Return its loads, the lightest first."""
-        return tuple(sorted(self.shares or self.live_programs))
+        return tuple(sorted(self.shares or self.live_programs or self.at_once))
+
+    @property
+    def unit(self) -> str:
+        """Return what a load is a number of."""
+        if self.shares:
+            return "load"
+        return "programs at a time" if self.live_programs else "programs at once"
 
 
 class Floor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,9 +99,9 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A run each: other programs, at other times."""
     programs: Count = 200
     """Of each run."""
-    interleave: Literal["systems", "seeds"] = "systems"
-    """`systems`: they take turns at each load, started anew each time. `seeds`: at each seed, started once for all its
-    loads, from the lightest on; what a system has learnt it keeps, but no text comes twice."""
+    start: Literal["each_run", "once"] = "each_run"
+    """`each_run`: a system is started anew for each of its runs. `once`: all are started for a workload and take turns;
+    one that has nothing to do is in nobody's way, what a system has learnt it keeps, and no text comes twice."""
     warm_up: Annotated[int, Meta(ge=0)] = 4
     """Programs before each run that do not count."""
     factors: tuple[Annotated[float, Meta(gt=1)], ...] = (1.5, 5.0)
@@ -109,24 +118,23 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             capacity_per_s: Programs a second, for a workload with shares.
         """
         edition = workload.levels.index(level) + 1
-        if capacity_per_s is None:
-            return self._load(workload, seed, edition, None, int(level))
-        return self._load(workload, seed, edition, level * capacity_per_s, None)
+        base = msgspec.structs.replace(self._base(workload), seed=seed, edition=edition)
+        if workload.shares:
+            rate_per_s = level * capacity_per_s if capacity_per_s else None
+            return msgspec.structs.replace(base, rate_per_s=rate_per_s)
+        if workload.live_programs:
+            return msgspec.structs.replace(base, live_programs=int(level))
+        return msgspec.structs.replace(base, programs=int(level))
 
     def capacity_load(self, workload: SuiteWorkload) -> Load:
         """Return the load that the capacity is measured with."""
-        return self._load(workload, CAPACITY_SEED, 0, None, workload.capacity_live)
+        return msgspec.structs.replace(self._base(workload), seed=CAPACITY_SEED, live_programs=workload.capacity_live)
 
-    def _load(
-        self, workload: SuiteWorkload, seed: int, edition: int, rate_per_s: float | None, live_programs: int | None
-    ) -> Load:
+    def _base(self, workload: SuiteWorkload) -> Load:
         return Load(
             workload=workload.workload or workload.name,
             programs=workload.programs or self.programs,
-            seed=seed,
-            edition=edition,
-            rate_per_s=rate_per_s,
-            live_programs=live_programs,
+            rate_per_s=None,
             half=workload.half,
             max_calls=workload.max_calls,
             max_context_tokens=workload.shape.max_model_len,

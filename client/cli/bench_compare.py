@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     for each in found.values():
         console.print(comparison_report.loads_table(each, suite), comparison_report.ratios_table(each, suite))
     console.print(comparison_report.LEGEND)
-    _write(arguments, suite, found)
+    _write(arguments, suite, found, {run.machine for run in finished.runs.values()})
     failures = [f"failed: {why.splitlines()[0]}" for why in finished.failures]
     complaints = [*failures, *map(str, floors.missed(suite, found))]
     for complaint in complaints:
@@ -74,9 +74,9 @@ def _outcomes(suite: Suite, finished: Finished) -> dict[str, Outcome]:
     return {each.workload.name: each for each in found if each.summaries}
 
 
-def _write(arguments: argparse.Namespace, suite: Suite, found: dict[str, Outcome]) -> None:
+def _write(arguments: argparse.Namespace, suite: Suite, found: dict[str, Outcome], machines: set[str]) -> None:
     if arguments.json:
-        comparison_report.write_json(found, suite, arguments.json)
+        comparison_report.write_json(found, suite, machines, arguments.json)
     if arguments.png:
         from autellix.client.bench import comparison_curves  # needs matplotlib
 

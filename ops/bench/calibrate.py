@@ -11,10 +11,7 @@ Run it by `make calibrate`.
 """
 
 import argparse
-import os
-import platform
 import random
-import re
 import textwrap
 import time
 from collections.abc import Sequence
@@ -29,6 +26,7 @@ from rich.table import Table
 from step_fit import Point, Work, fit, predicted, r_squared
 from tiny_model import tiny_config
 
+from autellix.client.bench.machine import described
 from autellix.engine.simulation.timing import Calibration, EngineLimits, StepTiming
 
 TARGET = Path(__file__).parents[2] / "engine" / "simulation" / "calibrations" / "cpu-tiny.toml"
@@ -170,17 +168,6 @@ def quality(points: Sequence[Point], coefficients: Any) -> str:
     )
 
 
-def machine() -> str:
-    """Return what it was measured on, in words."""
-    import torch
-    import vllm
-
-    cpuinfo = Path("/proc/cpuinfo")
-    names = re.findall(r"^model name\s*: (.+)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else []
-    cores = f"{os.cpu_count()} cores, {names[0] if names else platform.machine()}"
-    return f"{cores}; vLLM {vllm.__version__}, torch {torch.__version__}"
-
-
 def calibration(config: Any, coefficients: Any, source: str) -> Calibration:
     """Return the calibration that the fit and vLLM's configuration make."""
     fixed, prefill, decoding, context = (float(f"{value:.4g}") for value in coefficients)
@@ -217,7 +204,7 @@ def main() -> None:
     config, points = measure(args.passes)
     coefficients = fit(points)
     what = f"MEASURED by `make calibrate` on {datetime.now(UTC):%Y-%m-%d}: the tiny model, {config.model_config.dtype}"
-    source = f"{what}, on {machine()}. {quality(points, coefficients)}"
+    source = f"{what}, on {described()}. {quality(points, coefficients)}"
     args.to.write_text(as_toml(calibration(config, coefficients, source)))
     console = Console()
     console.print(table(points, coefficients))

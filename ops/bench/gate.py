@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from calibrate import machine
 from replay import Arriving, Replay
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from tiny_model import tiny_config
 
+from autellix.client.bench.machine import described
 from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config
 from autellix.engine.vllm_adapter.reports import ReportReceiver
@@ -199,7 +199,7 @@ def main() -> None:
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
     os.environ["OMP_NUM_THREADS"] = "1"  # two that wait for each other take ten times as long when one is disturbed
     console = Console(width=None if os.isatty(1) else 120)
-    numbers: dict[str, Any] = {"machine": machine(), "loads": {}}
+    numbers: dict[str, Any] = {"machine": described(), "loads": {}}
     for name in arguments.workload or LOADS:
         load = LOADS[name]._replace(programs_each=arguments.programs or LOADS[name].programs_each)
         outcomes: dict[tuple[int, str], list[Outcome]] = {}

@@ -41,7 +41,8 @@ def run_of(load: Load, latency_ms: float, programs: int = 2) -> Run:
         output_tokens=TOKENS,
     )
     rows = [msgspec.structs.replace(row, arrived_s=float(number)) for number in range(programs)]
-    return Run(load=load, system="s", started_at="2026-01-01T00:00:00+00:00", took_s=9.0, idle=None, rows=rows)
+    took_s = max(row.ended_s for row in rows)
+    return Run(load=load, system="s", started_at="2026-01-01T00:00:00+00:00", took_s=took_s, idle=None, rows=rows)
 
 
 def outcome_of(suite: Suite, latencies: Latencies, capacity_per_s: float | None = 4.0) -> Outcome:

@@ -1,6 +1,7 @@
 """`autellix bench compare` on a real stack with simulated engines: it runs, goes on where it stopped, and judges."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ systems_file = "systems.toml"
 results = "results"
 systems = ["http", "nats"]
 reference = "http"
-programs = 3
+programs = 8
 warm_up = 1
 seeds = [1, 2]
 
@@ -29,6 +30,7 @@ scale = { prompts = 50, answers = 50, interrupts = 0 }
 name = "chat"
 workload = "sharegpt"
 live_programs = [2]
+programs = 3
 max_calls = 4
 scale = { prompts = 50, answers = 50, interrupts = 0 }
 """
@@ -64,8 +66,10 @@ def kept(folder: Path) -> dict[str, int]:
     return {file.stem: file.stat().st_mtime_ns for file in (folder / "results" / "few").glob("*.json")}
 
 
-def test_a_suite_is_run_once(folder: Path, capsys: Output) -> None:
+@pytest.mark.parametrize("start", ["each_run", "once"])
+def test_a_suite_is_run_once(folder: Path, capsys: Output, start: str) -> None:
     """All runs are kept; a second pass shows the same tables without making any; one that is lost is made again."""
+    (folder / "few.toml").write_text(f'start = "{start}"\n{FEW}')
     assert 0 == compare(folder)
     first, shown = kept(folder), capsys.readouterr().out
     assert 0 == compare(folder)
@@ -127,16 +131,18 @@ def test_missed_floors_are_an_error(folder: Path, capsys: Output) -> None:
     )
 
 
-def test_a_system_that_does_not_start_stops_nothing_else(folder: Path, capsys: Output) -> None:
+@pytest.mark.parametrize("start", ["each_run", "once"])
+def test_a_system_that_does_not_start_stops_nothing_else(folder: Path, capsys: Output, start: str) -> None:
     """The others are run, the status is 1, and what is missing is told with the end of the system's log."""
     with (folder / "systems.toml").open("a") as file:
         file.write(BROKEN)
-    (folder / "few.toml").write_text(FEW.replace('["http", "nats"]', '["http", "broken"]'))
+    suite = FEW.replace('["http", "nats"]', '["http", "broken"]')
+    (folder / "few.toml").write_text(f'start = "{start}"\n{suite}')
 
     assert 1 == compare(folder, "--workloads", "chat")
     shown = capsys.readouterr().out
     assert {"chat-2-1-http", "chat-2-2-http"} == set(kept(folder))
-    assert "failed: chat-2-1-broken: broken ended with status 1" in shown
+    assert re.search("failed: chat-2-1-broken.*: broken ended with status 1", shown)
     assert "no model" in shown
 
 

@@ -1,8 +1,10 @@
 """Ratios between systems from the runs of a suite, computed by hand."""
 
+import msgspec
 import pytest
 
-from autellix.client.bench.comparison import outcome, ratios
+from autellix.client.bench.comparison import makespan, outcome, ratios
+from autellix.client.bench.measures import summarize
 from autellix.client.bench.ratios import Ratio
 from autellix.client.bench.schedule import visits
 from tests.client.bench_compare.conftest import outcome_of, run_of, suite_of
@@ -77,10 +79,32 @@ def test_programs_at_a_time_have_no_rates() -> None:
     assert expected == found
 
 
+def test_programs_at_once_have_a_makespan() -> None:
+    """Of a crowd it counts when the last one ended."""
+    suite = suite_of(workloads=[{"name": "bfcl", "at_once": [100]}])
+    latencies = {(100.0, "ref", 1): 1000.0, (100.0, "new", 1): 2000.0}  # ten tokens each, the last begun after a second
+
+    found = ratios(outcome_of(suite, latencies, None), suite, "new", "ref")
+
+    assert ["latency at 100", "P99 latency at 100", "makespan at 100"] == [*found]
+    assert Ratio(21 / 11, 0.0) == found["makespan at 100"]
+
+
+def test_a_crowd_with_a_failure_has_no_makespan() -> None:
+    """Who failed did not end: such a run would look fast."""
+    suite = suite_of(workloads=[{"name": "bfcl", "at_once": [100]}])
+    (workload,) = suite.workloads
+    job = visits(suite, workload, None)[0].jobs[0]
+    whole = run_of(job.load, 10.0)
+    broken = msgspec.structs.replace(whole, rows=[msgspec.structs.replace(row, error="lost") for row in whole.rows])
+
+    assert {1: whole.took_s} == makespan({1: summarize(whole), 2: summarize(broken)})
+
+
 def test_runs_of_other_workloads_are_left_aside() -> None:
     """Each workload is told by its own runs."""
     suite = suite_of(workloads=[{"name": "bfcl", "shares": [1.0]}, {"name": "lats", "shares": [1.0]}])
     bfcl, lats = suite.workloads
-    job = next(visits(suite, lats, 1.0)).jobs[0]
+    job = visits(suite, lats, 1.0)[0].jobs[0]
 
     assert {} == outcome(bfcl, {job: run_of(job.load, 1.0)}, 1.0).summaries

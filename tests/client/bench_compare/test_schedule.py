@@ -11,26 +11,29 @@ from tests.client.bench_compare.conftest import suite_of
 SEEDS = [1, 2, 3, 4]
 
 
-def planned(interleave: str, seeds: list[int] = SEEDS) -> list[Visit]:
+STARTS = pytest.mark.parametrize("start", ["each_run", "once"])
+
+
+def planned(start: str, seeds: list[int] = SEEDS) -> list[Visit]:
     """Return the starts of a suite's only workload."""
-    suite = suite_of(interleave=interleave, seeds=seeds)
-    return [*visits(suite, suite.workloads[0], 4.0)]
+    suite = suite_of(start=start, seeds=seeds)
+    return visits(suite, suite.workloads[0], 4.0)
 
 
-@pytest.mark.parametrize("interleave", ["systems", "seeds"])
-def test_each_run_is_there_once(interleave: str) -> None:
+@STARTS
+def test_each_run_is_there_once(start: str) -> None:
     """Every system gets every load of every seed, once."""
-    jobs = Counter((job.level, job.seed, job.system) for visit in planned(interleave) for job in visit.jobs)
+    jobs = Counter((job.level, job.seed, job.system) for visit in planned(start) for job in visit.jobs)
 
     expected = {(level, seed, system) for level in ("0.5", "1") for seed in SEEDS for system in ("ref", "new")}
     assert dict.fromkeys(expected, 1) == jobs
 
 
-@pytest.mark.parametrize("interleave", ["systems", "seeds"])
-def test_systems_are_asked_the_same(interleave: str) -> None:
+@STARTS
+def test_systems_are_asked_the_same(start: str) -> None:
     """The load of a run does not depend on the system, and is another one for each share and seed."""
     loads: dict[tuple[str, int], set[Load]] = defaultdict(set)
-    for visit in planned(interleave):
+    for visit in planned(start):
         for job in visit.jobs:
             loads[job.level, job.seed].add(job.load)
 
@@ -38,29 +41,28 @@ def test_systems_are_asked_the_same(interleave: str) -> None:
     assert len(loads) == len(set.union(*loads.values()))
 
 
-def test_systems_take_turns_at_each_load() -> None:
-    """Started anew for each run, both systems serve one load before the next, and neither is always first."""
-    found = planned("systems")
-    pairs = [found[number : number + 2] for number in range(0, len(found), 2)]
+@STARTS
+def test_systems_take_turns_at_each_load(start: str) -> None:
+    """Both systems serve one load before the next, from the lightest on, and neither is always first."""
+    jobs = [job for visit in planned(start) for job in visit.jobs]
+    pairs = [jobs[number : number + 2] for number in range(0, len(jobs), 2)]
 
-    assert all({"ref", "new"} == {visit.system for visit in pair} for pair in pairs)
-    assert all(1 == len({visit.jobs[0].load for visit in pair}) for pair in pairs)
+    assert all({"ref", "new"} == {job.system for job in pair} for pair in pairs)
+    assert all(1 == len({job.load for job in pair}) for pair in pairs)
     assert {"ref", "new"} == {pair[0].system for pair in pairs}
+    assert ["0.5", "1"] * len(SEEDS) == [pair[0].level for pair in pairs]
+    assert [1, 2] * len(SEEDS) == [pair[0].load.edition for pair in pairs]
 
 
-def test_systems_take_turns_at_each_seed() -> None:
-    """Started once a seed, a system serves all loads of it from the lightest on, each with other texts."""
-    found = planned("seeds", [1])
-
-    assert 2 == len(found)
-    for visit in found:
-        assert ["0.5", "1"] == [job.level for job in visit.jobs]
-        assert [1, 2] == [job.load.edition for job in visit.jobs]
+def test_systems_are_started_once_or_for_each_run() -> None:
+    """Between two starts there is one run, or there are all runs of the workload."""
+    assert {1} == {len(visit.jobs) for visit in planned("each_run")}
+    assert [2 * 2 * len(SEEDS)] == [len(visit.jobs) for visit in planned("once")]
 
 
 def test_order_is_the_same_each_time() -> None:
     """A suite that goes on where it stopped goes on in the same order."""
-    assert planned("systems") == planned("systems")
+    assert planned("once") == planned("once")
 
 
 def test_capacity_is_measured_on_the_reference_without_a_rate() -> None:

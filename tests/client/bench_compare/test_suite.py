@@ -21,13 +21,14 @@ def test_a_suite_has_what_its_file_says(suite_file: Path) -> None:
 
 
 def test_loads_of_a_workload() -> None:
-    """A share is a rate, programs at a time are a closed loop, and what an engine cannot hold is left out."""
+    """A share is a rate, programs at a time a closed loop, at once a crowd; what an engine cannot hold is left out."""
     workloads = [
         {"name": "few", "workload": "bfcl", "shares": [1.0, 0.5], "scale": {"prompts": 8.0}, "programs": 5},
         {"name": "lats", "live_programs": [8], "shape": {"max_model_len": 1024}},
+        {"name": "crowd", "workload": "bfcl", "at_once": [100, 50], "programs": 5},
     ]
     suite = suite_of(workloads=workloads)
-    few, lats = suite.workloads
+    few, lats, crowd = suite.workloads
 
     scale = Scale(prompts=8.0)
     few_load = Load(
@@ -36,8 +37,11 @@ def test_loads_of_a_workload() -> None:
     lats_load = Load(
         workload="lats", programs=2, seed=3, edition=1, rate_per_s=None, live_programs=8, max_context_tokens=1024
     )
+    crowd_load = Load(workload="bfcl", programs=100, seed=3, edition=2, rate_per_s=None, max_context_tokens=4096)
     assert few_load == suite.load(few, 1.0, 3, 2.0)
     assert lats_load == suite.load(lats, 8, 3, None)
+    assert crowd_load == suite.load(crowd, 100, 3, None)
+    assert ["load", "programs at a time", "programs at once"] == [each.unit for each in suite.workloads]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +54,8 @@ def test_loads_of_a_workload() -> None:
         ('systems = ["ref", "old"]', r"small.toml: systems: 'old' is none of ref, new, which .*systems.toml has"),
         ('systems_file = "no.toml"', r"no.toml: .*No such file"),
         ("[[floors]]", r"small.toml.floors\[0\]: Object missing required field `workload`"),
-        ('[[workloads]]\nname = "x"', r"small.toml.workloads\[1\]: x: either shares or live_programs"),
+        ('[[workloads]]\nname = "x"', r"small.toml.workloads\[1\]: x: one of shares, live_programs and at_once"),
+        ('[[workloads]]\nname = "x"\nshares = [1]\nat_once = [9]', r"workloads\[1\]: x: one of shares, live_programs"),
         ('[[workloads]]\nname = "a/b"\nshares = [1]', r"workloads\[1\].name: Expected `str` matching regex"),
         ('[[workloads]]\nname = "bfcl"\nshares = [1]', r"small.toml: workloads: two of one name"),
         ("= 3", r"small.toml: Invalid"),
