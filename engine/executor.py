@@ -109,8 +109,10 @@ class Held(msgspec.Struct, tag=True, frozen=True):
     """A call that arrived waits until there is room for its program's cache."""
 
     call_id: CallId
-    calls_ahead: int
-    """Calls that are held and go first."""
+    order: str
+    """The policy that orders the held calls, or what else the gate goes by."""
+    programs_ahead: int
+    """Other programs with a held call that goes first."""
     wanted_tokens: int
     """Room that its program wants, and that nobody claims."""
     free_tokens: int

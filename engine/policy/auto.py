@@ -22,6 +22,11 @@ class Auto(Gittins):
         self._atlas = Atlas()
         self._by_index = False
 
+    @property
+    def order(self) -> str:
+        """Return which of the two it goes by now."""
+        return Gittins.__name__.lower() if self._by_index else self._atlas.order
+
     def learn(self, priorities: Priorities) -> None:
         """Go by these tables from now on."""
         super().learn(priorities)

@@ -14,6 +14,11 @@ class Policy:
     on_ladder = True
     """Whether calls sink by service, and rise when they starve; else the ladder means nothing to them."""
 
+    @property
+    def order(self) -> str:
+        """Return the name of the policy whose order this is."""
+        return type(self).__name__.lower()
+
     def entry_service_ms(self, program: ProgramFacts) -> float:
         """Return the attained service by which a call of `program` finds its first queue."""
         raise NotImplementedError

@@ -37,6 +37,8 @@ class QueuedCall:
     """None while it runs."""
     priority: int = 0
     """As in the OpenAI body: the smaller goes first, whatever the policy says."""
+    order: str = ""
+    """By which policy it came to its queue."""
     entry_ms: float = 0.0
     """Attained service by which it found its first queue."""
     lo_ms: float = 0.0

@@ -60,6 +60,7 @@ class Gate:
     TURN_POOLS: Sequence[float] = (10 / 3, 5.0, 10.0)
     VISIT_SHARE = 0.03
     VISITOR_SHARE = 1 / 32
+    ORDER = ""  # what held calls are ordered by, if not by the policy's rank
 
     def __init__(self, blocks: int, block_tokens: int, cache: Cache) -> None:
         self.time = PoolTime(blocks * block_tokens)
@@ -219,9 +220,10 @@ class Gate:
     def why_held(self, call_id: CallId) -> Hold:
         """Return why a held call has not passed."""
         program = self._of_call[call_id]
-        ahead = self._held.ahead_of(program.calls[call_id])
+        gated = program.calls[call_id]
         wanted, free = self._room.needed_by(program), max(0.0, self._residents.free)
-        return Hold(ahead, wanted * self._block_tokens, int(free) * self._block_tokens)
+        tokens = wanted * self._block_tokens, int(free) * self._block_tokens
+        return Hold(self.ORDER or gated.call.order, self._held.programs_ahead_of(gated), *tokens)
 
     @property
     def resident_programs(self) -> list[ProgramId]:
@@ -231,7 +233,7 @@ class Gate:
     @property
     def held_programs(self) -> list[ProgramId]:
         """Return the programs with a held call, each once, the first first."""
-        return list(dict.fromkeys(gated.call.program_id for gated in self.held_calls))
+        return self._held.programs
 
     def pressure(self, now_ms: float) -> Pressure:
         """Return how scarce room is."""

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from autellix.engine.policy.program_cache import GatedCall
+from autellix.schemas.ids import ProgramId
 
 
 class HeldCalls:
@@ -14,6 +15,10 @@ class HeldCalls:
 
     def __init__(self) -> None:
         self._entries: list[tuple[Any, GatedCall]] = []
+        self._of_program: dict[ProgramId, list[Any]] = {}
+        """The standings of its calls, in order."""
+        self._firsts: list[tuple[Any, ProgramId]] = []
+        """The first of each program, in order."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -26,6 +31,11 @@ class HeldCalls:
         """Return the first; there must be one."""
         return self._entries[0][1]
 
+    @property
+    def programs(self) -> list[ProgramId]:
+        """Return the programs with a held call, each once, the first first."""
+        return [program_id for _, program_id in self._firsts]
+
     def behind_the_first(self, most: int) -> list[GatedCall]:
         """Return those that follow the first, so many at most."""
         return list(islice(self, 1, 1 + most))
@@ -34,12 +44,38 @@ class HeldCalls:
         """Hold a call."""
         gated.standing = standing
         insort(self._entries, (standing, gated), key=itemgetter(0))
+        program_id = gated.call.program_id
+        standings = self._of_program.setdefault(program_id, [])
+        first = standings[0] if standings else None
+        insort(standings, standing)
+        self._change_first(program_id, first, standings[0])
 
     def remove(self, gated: GatedCall) -> None:
         """Hold a call no more."""
-        del self._entries[self.ahead_of(gated)]
+        del self._entries[_place(self._entries, gated.standing)]
+        program_id = gated.call.program_id
+        standings = self._of_program[program_id]
+        first = standings[0]
+        del standings[bisect_left(standings, gated.standing)]
+        self._change_first(program_id, first, standings[0] if standings else None)
+        if not standings:
+            del self._of_program[program_id]
         gated.standing = None
 
-    def ahead_of(self, gated: GatedCall) -> int:
-        """Return how many are before a held call."""
-        return bisect_left(self._entries, gated.standing, key=itemgetter(0))
+    def programs_ahead_of(self, gated: GatedCall) -> int:
+        """Return how many other programs have a call before a held one."""
+        own = self._of_program[gated.call.program_id][0] < gated.standing
+        return _place(self._firsts, gated.standing) - own
+
+    def _change_first(self, program_id: ProgramId, before: Any, after: Any) -> None:
+        if before == after:
+            return
+        if before is not None:
+            del self._firsts[_place(self._firsts, before)]
+        if after is not None:
+            insort(self._firsts, (after, program_id), key=itemgetter(0))
+
+
+def _place(entries: list[tuple[Any, Any]], standing: Any) -> int:
+    """Return how many come before a standing."""
+    return bisect_left(entries, standing, key=itemgetter(0))

@@ -19,6 +19,7 @@ class PlainGate(Gate):
 
     TURN_POOLS = (float("inf"),)
     VISIT_SHARE = 0.0
+    ORDER = "size"
 
     def passing(self, now_ms: float) -> list[QueuedCall]:
         """Return the held calls that pass now, in order; each is told once."""

@@ -7,14 +7,18 @@ from typing import NamedTuple
 class Hold(NamedTuple):
     """Why a call is held."""
 
-    calls_ahead: int
+    order: str
+    """Of the held calls: the policy that gave this one its rank, or what else the gate goes by."""
+    programs_ahead: int
+    """With a held call that goes first."""
     wanted_tokens: int
     free_tokens: int
 
     def __str__(self) -> str:
         """Say it in words."""
         wanted, free = round(self.wanted_tokens / 1000), round(self.free_tokens / 1000)
-        return f"held: {self.calls_ahead} calls ahead, {wanted}k of {free}k tokens free"
+        programs = "1 program" if self.programs_ahead == 1 else f"{self.programs_ahead} programs"
+        return f"held: {programs} ahead by {self.order}, {wanted}k of {free}k tokens free"
 
 
 class Pressure(NamedTuple):

@@ -192,6 +192,7 @@ class CallQueues:
         call.earned_ms = self._policy.earned_ms(call)
 
     def _enter(self, call: QueuedCall, queue: Queue) -> None:
+        call.order = self._policy.order
         call.lo_ms = queue.lo_ms
         call.due_ms = queue.quantum_ms
         call.place = next(self._places)

@@ -159,7 +159,7 @@ class WorkerCore:
         match turn:
             case Held():
                 self._held[turn.call_id] = routed
-                hold = Hold(turn.calls_ahead, turn.wanted_tokens, turn.free_tokens)
+                hold = Hold(turn.order, turn.programs_ahead, turn.wanted_tokens, turn.free_tokens)
                 return CallHeld(**known, reason=str(hold))
             case Started():
                 self._held.pop(turn.call_id, None)

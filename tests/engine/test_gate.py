@@ -90,7 +90,9 @@ def test_what_does_not_fit_is_held_and_all_finish(bench: Bench) -> None:
     told = [turn for turn in bench.turns if isinstance(turn, Held)]
     finish(bench)
 
-    assert told[0] == Held(CallId(names[2]), calls_ahead=0, wanted_tokens=21 * BLOCK, free_tokens=14 * BLOCK)
+    assert told[0] == Held(
+        CallId(names[2]), order="plas", programs_ahead=0, wanted_tokens=21 * BLOCK, free_tokens=14 * BLOCK
+    )
     assert names[2:] == of(bench, Held)
     assert names == of(bench, Started)
     assert dict.fromkeys(names, 4) == {name: ended.output_tokens for name, ended in bench.ended.items()}

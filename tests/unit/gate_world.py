@@ -136,7 +136,7 @@ class GateWorld:
         """
         program_id = ProgramId(program or name)
         chain = blocks(program_id, prompt) if isinstance(prompt, int) else prompt
-        queued = QueuedCall(CallId(name), program_id, ProgramFacts(), self.now_ms, priority, lo_ms=level_ms)
+        queued = QueuedCall(CallId(name), program_id, ProgramFacts(), self.now_ms, priority, "plas", lo_ms=level_ms)
         queued.place = len(self._prompts)
         self.queued[name], self._prompts[name] = queued, chain
         if self.gate.arrive(queued, ThreadId(thread), chain, len(chain) * ANSWER_TOKENS, self.now_ms):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autellix.engine.policy import policy_named
+from autellix.engine.policy import POLICIES, policy_named
 from autellix.engine.policy.call import QueuedCall
 from autellix.engine.policy.gittins import rank_table
 from autellix.engine.policy.ladder import Ladder
@@ -63,6 +63,17 @@ def test_least_attained_first(lesson: Priorities) -> None:
 def test_index(lesson: Priorities) -> None:
     """With one kind where the old have less to go it is Gittins, for the programs of every kind."""
     assert life(queues_of("gittins", lesson)) == life(queues_of("auto", lesson))
+
+
+def test_a_call_tells_by_whose_order_it_stands() -> None:
+    """Each call names the policy that gave it its rank; one that is in a queue keeps its own until it leaves it."""
+    queues = queues_of("auto")
+    early = queues.add(A, P, PROGRAM, 0.0)
+    queues.learn(told(FALLS))
+    late = queues.add(B, P, PROGRAM, 0.0)
+
+    assert ("atlas", "gittins") == (early.order, late.order)
+    assert {"fcfs", "mlfq", "plas", "atlas", "gittins"} == {policy_named(name).order for name in POLICIES}
 
 
 def test_it_changes_its_mind() -> None:

@@ -37,13 +37,14 @@ def test_a_clients_priority_comes_first() -> None:
 
 
 def test_why_held() -> None:
-    """It is said how many calls are before it, what its program wants that nobody claims, and what there is."""
+    """It is said how many other programs go first, what its own wants that nobody claims, and what there is."""
     sut = pressed()
     sut.call("b2", blocks("b", 44), program="b", thread="two", level_ms=3.0)
     hold = sut.gate.why_held(CallId("b2"))
 
-    assert Hold(calls_ahead=2, wanted_tokens=(44 + 2) * 256, free_tokens=30 * 256) == hold
-    assert "held: 2 calls ahead, 12k of 8k tokens free" == str(hold)
+    assert Hold("plas", programs_ahead=1, wanted_tokens=(44 + 2) * 256, free_tokens=30 * 256) == hold
+    assert "held: 1 program ahead by plas, 12k of 8k tokens free" == str(hold)
+    assert "held: 0 programs ahead by plas, 12k of 8k tokens free" == str(sut.gate.why_held(CallId("b")))
 
 
 def test_nothing_is_free_when_residents_have_outgrown_the_room() -> None:

@@ -224,7 +224,7 @@ T_POOL_MS = 400 * 110 / 100
 def test_an_idle_engine_wakes_for_a_held_call(idle: SimulatedEngine) -> None:
     """It looks again when the resident has been away for T_pool, and at no time before."""
     ((_, held),) = idle.advance(200.0)
-    assert Held(CallId("b"), calls_ahead=0, wanted_tokens=4 * 87, free_tokens=4 * 65) == held
+    assert Held(CallId("b"), order="atlas", programs_ahead=0, wanted_tokens=4 * 87, free_tokens=4 * 65) == held
     at_ms = idle.next_ms
     assert at_ms == pytest.approx(110 + T_POOL_MS)
     ((_, started),) = idle.advance(at_ms)

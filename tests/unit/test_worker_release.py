@@ -43,7 +43,7 @@ class Worker:
     def held(self, name: str, program: str, tokens: int = 100, **facts: Any) -> RoutedCall:
         """Let a call arrive that the engine holds."""
         routed = self.arrives(name, program, tokens, **facts)
-        self.core.turn(routed, Held(CallId(name), 2, 6000, 1400), now_ms=1.0)
+        self.core.turn(routed, Held(CallId(name), "plas", 2, 6000, 1400), now_ms=1.0)
         return routed
 
 
@@ -55,10 +55,14 @@ def worker() -> Worker:
 
 def test_a_held_call_is_told(worker: Worker) -> None:
     """The event of a held call says why it is held."""
-    event = worker.core.turn(worker.arrives("c1", "p"), Held(CallId("c1"), 2, 6000, 1400), now_ms=1.0)
+    event = worker.core.turn(worker.arrives("c1", "p"), Held(CallId("c1"), "plas", 2, 6000, 1400), now_ms=1.0)
 
     assert isinstance(event, CallHeld)
-    assert ("c1", "e0", "held: 2 calls ahead, 6k of 1k tokens free") == (event.call_id, event.engine_id, event.reason)
+    assert ("c1", "e0", "held: 2 programs ahead by plas, 6k of 1k tokens free") == (
+        event.call_id,
+        event.engine_id,
+        event.reason,
+    )
 
 
 def test_the_cheapest_program_goes_first(worker: Worker) -> None:
