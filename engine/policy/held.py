@@ -64,8 +64,8 @@ class HeldCalls:
 
     def programs_ahead_of(self, gated: GatedCall) -> int:
         """Return how many other programs have a call before a held one."""
-        own = self._of_program[gated.call.program_id][0] < gated.standing
-        return _place(self._firsts, gated.standing) - own
+        is_first = self._of_program[gated.call.program_id][0] == gated.standing
+        return _place(self._firsts, gated.standing) - (not is_first)
 
     def _change_first(self, program_id: ProgramId, before: Any, after: Any) -> None:
         if before == after:

@@ -35,7 +35,7 @@ class FullEngine(SimulatedExecutor):
 
     async def run(self, call: EngineCall) -> AsyncGenerator[Output, None]:
         """Hold the call until it is aborted, then say that it ends."""
-        self.on_turn(Held(call.call_id, 0, 2000, 1000))
+        self.on_turn(Held(call.call_id, "plas", 0, 2000, 1000))
         self._running.add(call.call_id)
         try:
             await asyncio.Event().wait()

@@ -154,7 +154,7 @@ async def test_facts_cannot_be_forged(executor: VllmExecutor, engine: Engine) ->
 
 async def test_turns_and_busy(executor: VllmExecutor, engine: Engine) -> None:
     """The worker is told each turn of a call, and how busy the engine last said it was."""
-    turns: list[Turn] = [Held(CALL, 1, 64, 32), Started(CALL, 2.5), Preempted(CALL), Resumed(CALL)]
+    turns: list[Turn] = [Held(CALL, "plas", 1, 64, 32), Started(CALL, 2.5), Preempted(CALL), Resumed(CALL)]
     load = Load(running=1, waiting=2, kv_usage=0.5, steps=3, programs_held=4)
     told: list[Turn] = []
     executor.on_turn = told.append
