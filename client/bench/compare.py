@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from autellix.client.bench.load import Load
-from autellix.client.bench.measures import Run, sustained_per_s
+from autellix.client.bench.measures import Run, sustained_tokens_per_s
 from autellix.client.bench.replay import replay
 from autellix.client.bench.results import Results
 from autellix.client.bench.schedule import Job, Visit, capacity_visit, visits
@@ -67,12 +67,19 @@ class Comparison:
         return Finished(runs, capacities, self._failures)
 
     async def _capacity(self, workload: SuiteWorkload) -> float | None:
-        """Return how many programs a second the reference ends when there are always enough of them."""
+        """Return how many programs a second the reference can serve.
+
+        Not how many of those that it measures by end: the short end first. It is the tokens a second that it makes when
+        there are always enough programs, over the tokens of a program of the suite.
+        """
         runs = await self._visit(capacity_visit(self._opened.suite, workload))
-        found = [sustained_per_s(run) for run in runs.values()]
-        if runs and not any(found):
+        tokens_per_s = [sustained_tokens_per_s(run) for run in runs.values()]
+        if not runs:
+            return None
+        if not tokens_per_s[0]:
             self._fail(f"{workload.name}: no capacity, since too few programs ended")
-        return found[0] if found else None
+            return None
+        return tokens_per_s[0] / self._opened.suite.tokens_per_program(workload)
 
     async def _visit(self, visit: Visit) -> dict[Job, Run]:
         """Return the runs of a start, those that were made before and those that can be made now."""

@@ -132,18 +132,18 @@ def summarize(run: Run, *, measure_from: float = 0.1, measure_to: float = 0.9) -
     )
 
 
-def sustained_per_s(run: Run) -> float | None:
-    """Return how many programs a second a closed loop ended while it was full; None: too few did.
+def sustained_tokens_per_s(run: Run) -> float | None:
+    """Return how many output tokens a second a closed loop made while it was full; None: too few programs ended.
 
-    It is full until the last program arrives; after that it drains, and slows down. The first ones, as many as there
-    are at a time, began together on an empty system; so their ends, or a third of all ends if that is less, are left
-    out.
+    Those of programs that ended in that time. It is full until the last program arrives; after that it drains, and
+    slows down. The first ones, as many as there are at a time, began together on an empty system; so their ends, or a
+    third of all ends if that is less, are left out.
     """
     full_until_s = max((row.arrived_s for row in run.rows), default=0.0)
-    ends = sorted(row.ended_s for row in run.rows if not row.error and row.ended_s <= full_until_s)
-    steady = ends[min(run.load.live_programs or 0, len(ends) // 3) :]
-    took_s = steady[-1] - steady[0] if steady else 0.0
-    return (len(steady) - 1) / took_s if took_s else None
+    by_end = sorted((row for row in run.rows if not row.error), key=lambda row: row.ended_s)
+    while_full = [row for row in by_end if row.ended_s <= full_until_s]
+    tokens_per_s, _ = _rates(while_full[min(run.load.live_programs or 0, len(while_full) // 3) :])
+    return tokens_per_s
 
 
 def _middle(count: int, measure_from: float, measure_to: float) -> slice:

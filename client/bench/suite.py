@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from autellix.client.bench.load import Count, Load, Scale
+from autellix.client.bench.load import Count, Load, Scale, programs_of
 from autellix.client.bench.settings import Name, SettingsError, converted, read_toml
 from autellix.client.bench.systems import Shape, System, read_systems
 
@@ -35,8 +35,10 @@ class SuiteWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Loads: programs that are all there from the start; `programs` does not count."""
     programs: Count | None = None
     """Of each run; absent: the suite's."""
-    capacity_live: Count = 32
-    """Programs at a time that the capacity is measured with: more than slots."""
+    capacity_live: Count = 16
+    """Programs at a time that the capacity is measured with: more than slots,"""
+    capacity_programs: Count = 96
+    """and in all: several times that, for the long ones to be among them in their share."""
     half: Literal["first", "second"] | None = None
     max_calls: Count | None = None
     scale: Scale = Scale()
@@ -128,7 +130,21 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def capacity_load(self, workload: SuiteWorkload) -> Load:
         """Return the load that the capacity is measured with."""
-        return msgspec.structs.replace(self._base(workload), seed=CAPACITY_SEED, live_programs=workload.capacity_live)
+        count, live = workload.capacity_programs, workload.capacity_live
+        return msgspec.structs.replace(self._base(workload), seed=CAPACITY_SEED, programs=count, live_programs=live)
+
+    def tokens_per_program(self, workload: SuiteWorkload) -> float:
+        """Return how many output tokens a program has, on average over the seeds.
+
+        Raises:
+            LoadError: for a workload that makes no sense.
+        """
+        programs = [
+            arrival.program
+            for seed in self.seeds
+            for arrival in programs_of(msgspec.structs.replace(self._base(workload), seed=seed))
+        ]
+        return sum(call.output_tokens for program in programs for call in program.calls) / len(programs)
 
     def _base(self, workload: SuiteWorkload) -> Load:
         return Load(

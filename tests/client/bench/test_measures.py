@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autellix.client.bench.load import Load
-from autellix.client.bench.measures import ProgramRow, Run, summarize, sustained_per_s
+from autellix.client.bench.measures import ProgramRow, Run, summarize, sustained_tokens_per_s
 from autellix.schemas.spread import Spread, percentile, spread
 
 LOAD = Load(workload="bfcl", programs=1)
@@ -70,20 +70,20 @@ def full(*arrived_s: float, **fields: Any) -> Run:
 
 
 def test_what_a_closed_loop_sustains() -> None:
-    """Two programs at a time of 4 s each: one each two seconds, whatever the first two and the draining end do."""
+    """Two programs at a time of 4 s: 30 tokens each two seconds, whatever the first two and the draining end do."""
     steady = full(0, 0, 3, 4, 7, 8, 11, 12, 15, 16)
     slow_end = msgspec.structs.replace(steady, rows=[*steady.rows[:-1], row(9, arrived_s=16.0, makespan_s=99.0)])
 
-    assert 5 / 9 == sustained_per_s(steady)  # of the ends at 4, 4, 7, 8, 11, 12, 15 and 16, those from 7 on
-    assert 5 / 9 == sustained_per_s(slow_end)
+    assert 5 * 30 / 9 == sustained_tokens_per_s(steady)  # of the ends at 4, 4, 7, 8, 11, 12, 15 and 16, those from 7 on
+    assert 5 * 30 / 9 == sustained_tokens_per_s(slow_end)
 
 
 def test_what_was_never_full_sustains_nothing() -> None:
     """Too few programs, or only failed ones, say nothing."""
-    assert sustained_per_s(full(0, 0)) is None
-    assert sustained_per_s(full(0, 0, 4)) is None
-    assert sustained_per_s(full(0, 0, 4, 4, 8, 8, error="refused")) is None
-    assert sustained_per_s(run_of()) is None
+    assert sustained_tokens_per_s(full(0, 0)) is None
+    assert sustained_tokens_per_s(full(0, 0, 4)) is None
+    assert sustained_tokens_per_s(full(0, 0, 4, 4, 8, 8, error="refused")) is None
+    assert sustained_tokens_per_s(run_of()) is None
 
 
 def test_failed_programs_are_counted_and_not_measured() -> None:

@@ -16,7 +16,7 @@ systems_file = "systems.toml"
 results = "results"
 systems = ["http", "nats"]
 reference = "http"
-programs = 8
+programs = 3
 warm_up = 1
 seeds = [1, 2]
 
@@ -24,13 +24,13 @@ seeds = [1, 2]
 name = "bfcl"
 shares = [0.4, 0.8]
 capacity_live = 2
+capacity_programs = 8
 scale = { prompts = 50, answers = 50, interrupts = 0 }
 
 [[workloads]]
 name = "chat"
 workload = "sharegpt"
 live_programs = [2]
-programs = 3
 max_calls = 4
 scale = { prompts = 50, answers = 50, interrupts = 0 }
 """

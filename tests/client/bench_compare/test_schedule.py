@@ -70,4 +70,5 @@ def test_capacity_is_measured_on_the_reference_without_a_rate() -> None:
     suite = suite_of()
     (job,) = capacity_visit(suite, suite.workloads[0]).jobs
 
-    assert ("ref", None, 32, 0) == (job.system, job.load.rate_per_s, job.load.live_programs, job.load.seed)
+    assert ("ref", None, 0) == (job.system, job.load.rate_per_s, job.load.seed)
+    assert (96, 16) == (job.load.programs, job.load.live_programs)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autellix.client.bench.load import Load, Scale
+from autellix.client.bench.load import Load, Scale, programs_of
 from autellix.client.bench.settings import SettingsError
 from autellix.client.bench.suite import narrowed, read_suite
 from autellix.client.bench.systems import Shape, System, read_systems
@@ -42,6 +42,19 @@ def test_loads_of_a_workload() -> None:
     assert lats_load == suite.load(lats, 8, 3, None)
     assert crowd_load == suite.load(crowd, 100, 3, None)
     assert ["load", "programs at a time", "programs at once"] == [each.unit for each in suite.workloads]
+
+
+def test_tokens_of_a_program() -> None:
+    """The mean over the programs of all seeds, as they are replayed."""
+    suite = suite_of(
+        workloads=[{"name": "bfcl", "shares": [1.0], "scale": {"prompts": 8.0, "answers": 4.0}}], seeds=[1, 2]
+    )
+    (workload,) = suite.workloads
+    programs = [each.program for seed in (1, 2) for each in programs_of(suite.load(workload, 1.0, seed, 1.0))]
+    tokens = [sum(call.output_tokens for call in program.calls) for program in programs]
+
+    assert 2 * suite.programs == len(programs)
+    assert pytest.approx(sum(tokens) / len(tokens)) == suite.tokens_per_program(workload)
 
 
 @pytest.mark.parametrize(
