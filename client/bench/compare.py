@@ -95,7 +95,7 @@ class Comparison:
                         self._results.keep(job, visit.shape, runs[job])
                 except AutellixError as error:  # the system may be dead: it is asked no more
                     del urls[job.system]
-                    self._fail(f"{job.name}: {error}")
+                    self._fail(f"{_names(job.system, missing, runs)}: {error}")
         return runs
 
     async def _start(self, visit: Visit, jobs: Sequence[Job], up: AsyncExitStack) -> dict[str, str]:
@@ -108,7 +108,7 @@ class Comparison:
                 started = running(name, system, visit.shape, here=self._opened.here, log=log)
                 urls[name] = await up.enter_async_context(started)
             except AutellixError as error:
-                self._fail(f"{', '.join(job.name for job in jobs if job.system == name)}: {error}")
+                self._fail(f"{_names(name, jobs, {})}: {error}")
         return urls
 
     async def _replayed(self, job: Job, url: str) -> Run:
@@ -122,6 +122,11 @@ class Comparison:
     def _fail(self, why: str) -> None:
         self._failures.append(why)
         self._say(f"failed: {why}")
+
+
+def _names(system: str, jobs: Sequence[Job], runs: Mapping[Job, Run]) -> str:
+    """Return the jobs of a system of which there is no run."""
+    return ", ".join(job.name for job in jobs if job.system == system and job not in runs)
 
 
 def target_of(system: System, url: str) -> Target:

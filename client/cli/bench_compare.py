@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def add(kinds: "Verbs") -> None:
     """Define the verb."""
     text = (
-        "Start the systems of a suite one after another, replay the suite's loads on each, and compare. Every finished "
+        "Start the systems of a suite, replay the suite's loads on each in turn, and compare. Every finished "
         "run is kept in a file; the same command goes on where it stopped. The exit status is 1 when a run failed or a "
         "floor of the suite was missed."
     )
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     for each in found.values():
         console.print(comparison_report.loads_table(each, suite), comparison_report.ratios_table(each, suite))
     console.print(comparison_report.LEGEND)
-    _write(arguments, suite, found, {run.machine for run in finished.runs.values()})
+    _write(arguments, suite, found, {run.machine for run in finished.runs.values() if run.machine})
     failures = [f"failed: {why.splitlines()[0]}" for why in finished.failures]
     complaints = [*failures, *map(str, floors.missed(suite, found))]
     for complaint in complaints:

@@ -64,7 +64,8 @@ QUIET = ["--logging-config.formatter", "json", "--no-use-tqdm-on-load"]
 
 ONE_PROCESS = ["--distributed-executor-backend", "vllm.v1.executor.uniproc_executor.UniProcExecutor"]
 """The model in the process of the engine's scheduler. On a CPU vLLM gives it one of its own (and means it when `uni` is
-asked for), to bind its threads to cores; then both spin while they wait for each other, and fill two cores."""
+asked for), to bind its threads to cores; then both spin while they wait for each other, and fill two cores. Who wants
+several processes, for tensor parallelism, says `--distributed-executor-backend mp` among the arguments."""
 
 FEW_CORES = 4
 """Up to so many, two cores that spin are worse than threads that are not bound."""

@@ -24,11 +24,15 @@ def test_held_calls_are_in_order_and_count_programs(moves: list[tuple[str, int, 
     """After any calls came, and some left or changed places: calls, programs and who is ahead are as they should be."""
     sut = HeldCalls()
     calls: list[GatedCall] = []
-    for number, (program, standing, again) in enumerate(moves):
-        if again and calls:
-            moved = calls.pop(standing % len(calls))
+    for number, (program, standing, leaves) in enumerate(moves):
+        if leaves and calls:
+            left = calls.pop(standing % len(calls))
+            sut.remove(left)
+            assert left.standing is None
+        if calls and standing % 3 == 0:
+            moved = calls[standing % len(calls)]
             sut.remove(moved)
-            assert moved.standing is None
+            sut.add(moved, (30 - standing, -number))
         calls.append(gated(program, number))
         sut.add(calls[-1], (standing, number))
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from autellix.client.bench import machine
 from autellix.client.bench.comparison import Outcome, outcome
 from autellix.client.bench.load import Load
 from autellix.client.bench.measures import ProgramRow, Run
@@ -42,7 +43,15 @@ def run_of(load: Load, latency_ms: float, programs: int = 2) -> Run:
     )
     rows = [msgspec.structs.replace(row, arrived_s=float(number)) for number in range(programs)]
     took_s = max(row.ended_s for row in rows)
-    return Run(load=load, system="s", started_at="2026-01-01T00:00:00+00:00", took_s=took_s, idle=None, rows=rows)
+    return Run(
+        load=load,
+        system="s",
+        started_at="2026-01-01T00:00:00+00:00",
+        machine=machine.described(),
+        took_s=took_s,
+        idle=None,
+        rows=rows,
+    )
 
 
 def outcome_of(suite: Suite, latencies: Latencies, capacity_per_s: float | None = 4.0) -> Outcome:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from autellix.client import cli
+from autellix.client.bench import machine
 from autellix.client.stack import Stack
 
 Output = pytest.CaptureFixture[str]
@@ -33,6 +34,19 @@ workload = "sharegpt"
 live_programs = [2]
 max_calls = 4
 scale = { prompts = 50, answers = 50, interrupts = 0 }
+"""
+LISTS_MODELS_ONLY = """
+import http.server, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = b'{"object": "list", "data": [{"id": "tiny"}]}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 BROKEN = """
 [systems.broken]
@@ -66,10 +80,10 @@ def kept(folder: Path) -> dict[str, int]:
     return {file.stem: file.stat().st_mtime_ns for file in (folder / "results" / "few").glob("*.json")}
 
 
-@pytest.mark.parametrize("start", ["each_run", "once"])
-def test_a_suite_is_run_once(folder: Path, capsys: Output, start: str) -> None:
+@pytest.mark.parametrize("restart", ["true", "false"])
+def test_a_suite_is_run_once(folder: Path, capsys: Output, restart: str) -> None:
     """All runs are kept; a second pass shows the same tables without making any; one that is lost is made again."""
-    (folder / "few.toml").write_text(f'start = "{start}"\n{FEW}')
+    (folder / "few.toml").write_text(f"restart = {restart}\n{FEW}")
     assert 0 == compare(folder)
     first, shown = kept(folder), capsys.readouterr().out
     assert 0 == compare(folder)
@@ -131,19 +145,43 @@ def test_missed_floors_are_an_error(folder: Path, capsys: Output) -> None:
     )
 
 
-@pytest.mark.parametrize("start", ["each_run", "once"])
-def test_a_system_that_does_not_start_stops_nothing_else(folder: Path, capsys: Output, start: str) -> None:
+@pytest.mark.parametrize("restart", ["true", "false"])
+def test_a_system_that_does_not_start_stops_nothing_else(folder: Path, capsys: Output, restart: str) -> None:
     """The others are run, the status is 1, and what is missing is told with the end of the system's log."""
     with (folder / "systems.toml").open("a") as file:
         file.write(BROKEN)
     suite = FEW.replace('["http", "nats"]', '["http", "broken"]')
-    (folder / "few.toml").write_text(f'start = "{start}"\n{suite}')
+    (folder / "few.toml").write_text(f"restart = {restart}\n{suite}")
 
     assert 1 == compare(folder, "--workloads", "chat")
     shown = capsys.readouterr().out
     assert {"chat-2-1-http", "chat-2-2-http"} == set(kept(folder))
     assert re.search("failed: chat-2-1-broken.*: broken ended with status 1", shown)
     assert "no model" in shown
+
+
+def test_a_system_that_fails_a_run_is_asked_no_more(folder: Path, capsys: Output) -> None:
+    """Its other runs are told of as missing, too, and those of the other systems are made."""
+    server = folder / "server.py"
+    server.write_text(LISTS_MODELS_ONLY)
+    with (folder / "systems.toml").open("a") as file:
+        file.write(f'[systems.broken]\ncommand = ["{{python}}", "{server}", "{{port}}"]\nready = "/v1/models"\n')
+    suite = FEW.replace('["http", "nats"]', '["http", "broken"]')
+    (folder / "few.toml").write_text(f"restart = false\n{suite}")
+
+    assert 1 == compare(folder, "--workloads", "chat")
+    shown = capsys.readouterr().out
+    assert {"chat-2-1-http", "chat-2-2-http"} == set(kept(folder))
+    assert "failed: chat-2-1-broken, chat-2-2-broken: " in shown
+
+
+def test_results_of_another_machine_are_refused(folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured elsewhere, or with other versions, is not compared with what is measured here."""
+    assert 0 == compare(folder, "--workloads", "chat")
+    monkeypatch.setattr(machine, "described", lambda: "1 core, an abacus")
+
+    assert 1 == compare(folder, "--workloads", "chat")
+    assert re.search(r"chat-2-1-\w+\.json was made on \d+ cores, ", " ".join(capsys.readouterr().err.split()))
 
 
 def test_results_of_another_suite_are_refused(folder: Path, capsys: Output) -> None:

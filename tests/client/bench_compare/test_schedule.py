@@ -11,29 +11,29 @@ from tests.client.bench_compare.conftest import suite_of
 SEEDS = [1, 2, 3, 4]
 
 
-STARTS = pytest.mark.parametrize("start", ["each_run", "once"])
+RESTARTS = pytest.mark.parametrize("restart", [True, False])
 
 
-def planned(start: str, seeds: list[int] = SEEDS) -> list[Visit]:
+def planned(*, restart: bool, seeds: list[int] | None = None) -> list[Visit]:
     """Return the starts of a suite's only workload."""
-    suite = suite_of(start=start, seeds=seeds)
+    suite = suite_of(restart=restart, seeds=seeds or SEEDS)
     return visits(suite, suite.workloads[0], 4.0)
 
 
-@STARTS
-def test_each_run_is_there_once(start: str) -> None:
+@RESTARTS
+def test_each_run_is_there_once(*, restart: bool) -> None:
     """Every system gets every load of every seed, once."""
-    jobs = Counter((job.level, job.seed, job.system) for visit in planned(start) for job in visit.jobs)
+    jobs = Counter((job.level, job.seed, job.system) for visit in planned(restart=restart) for job in visit.jobs)
 
     expected = {(level, seed, system) for level in ("0.5", "1") for seed in SEEDS for system in ("ref", "new")}
     assert dict.fromkeys(expected, 1) == jobs
 
 
-@STARTS
-def test_systems_are_asked_the_same(start: str) -> None:
+@RESTARTS
+def test_systems_are_asked_the_same(*, restart: bool) -> None:
     """The load of a run does not depend on the system, and is another one for each share and seed."""
     loads: dict[tuple[str, int], set[Load]] = defaultdict(set)
-    for visit in planned(start):
+    for visit in planned(restart=restart):
         for job in visit.jobs:
             loads[job.level, job.seed].add(job.load)
 
@@ -41,10 +41,10 @@ def test_systems_are_asked_the_same(start: str) -> None:
     assert len(loads) == len(set.union(*loads.values()))
 
 
-@STARTS
-def test_systems_take_turns_at_each_load(start: str) -> None:
+@RESTARTS
+def test_systems_take_turns_at_each_load(*, restart: bool) -> None:
     """Both systems serve one load before the next, from the lightest on, and neither is always first."""
-    jobs = [job for visit in planned(start) for job in visit.jobs]
+    jobs = [job for visit in planned(restart=restart) for job in visit.jobs]
     pairs = [jobs[number : number + 2] for number in range(0, len(jobs), 2)]
 
     assert all({"ref", "new"} == {job.system for job in pair} for pair in pairs)
@@ -56,13 +56,13 @@ def test_systems_take_turns_at_each_load(start: str) -> None:
 
 def test_systems_are_started_once_or_for_each_run() -> None:
     """Between two starts there is one run, or there are all runs of the workload."""
-    assert {1} == {len(visit.jobs) for visit in planned("each_run")}
-    assert [2 * 2 * len(SEEDS)] == [len(visit.jobs) for visit in planned("once")]
+    assert {1} == {len(visit.jobs) for visit in planned(restart=True)}
+    assert [2 * 2 * len(SEEDS)] == [len(visit.jobs) for visit in planned(restart=False)]
 
 
 def test_order_is_the_same_each_time() -> None:
     """A suite that goes on where it stopped goes on in the same order."""
-    assert planned("once") == planned("once")
+    assert planned(restart=False) == planned(restart=False)
 
 
 def test_capacity_is_measured_on_the_reference_without_a_rate() -> None:
