@@ -15,23 +15,26 @@ from autellix.client.bench.suite import Suite
 from autellix.schemas.spread import Spread
 
 COLUMNS: Mapping[str, Callable[[Summary], float | None]] = {
-    "latency, ms/token": lambda summary: _of(summary.token_latency_ms, "mean"),
+    "ms/token": lambda summary: _of(summary.token_latency_ms, "mean"),
     "P95": lambda summary: _of(summary.token_latency_ms, "p95"),
     "P99": lambda summary: _of(summary.token_latency_ms, "p99"),
-    "completion, s": lambda summary: _of(summary.completion_s, "mean"),
+    "completion": lambda summary: _of(summary.completion_s, "mean"),
     "waiting": lambda summary: _of(summary.waiting_share, "mean"),
     "tokens/s": lambda summary: summary.output_tokens_per_s,
-    "makespan, s": lambda summary: summary.took_s,
-    "hit rate": lambda summary: summary.hit_rate,
+    "makespan": lambda summary: summary.took_s,
+    "hits": lambda summary: summary.hit_rate,
     "errors": lambda summary: float(summary.errors),
+    "pace": lambda summary: summary.pace_ms,
 }
 """What is shown of each system and load."""
 
 LEGEND = (
-    "Latency is the program-level token latency: response time without interrupts over output tokens. Ratios are means "
-    "over seeds of runs of the same programs; ± is half the distance of the least and the greatest. Rates are compared "
-    "where both systems have the latency that is so many times the reference's at its lightest load; > and < mark "
-    "bounds: that latency is beyond the measured range."
+    "Latency, ms/token with its P95 and P99, is the program-level token latency: response time without interrupts "
+    "over output tokens. Completion is that of a program, makespan that of all, in seconds; pace is what a fixed "
+    "piece of work cost the client's processor, ms: where it differs, so did the machine. Ratios are means over seeds "
+    "of runs of the same programs; ± is half the distance of the least and the greatest. Rates are compared where "
+    "both systems have the latency that is so many times the reference's at its lightest load; > and < mark bounds: "
+    "that latency is beyond the measured range."
 )
 
 

@@ -67,6 +67,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """ISO 8601, UTC."""
     machine: str = ""
     """Where the client ran, see `machine`; empty: nobody noted it."""
+    pace_ms: float | None = None
+    """How fast that was meanwhile, see `pace`: the less the faster; None: nobody noted it."""
     took_s: float
     """From the start to the end of the last program; the warm-up is not in it."""
     idle: Idle | None
@@ -87,6 +89,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """In the whole run."""
     took_s: float
     """The whole run, from its start to the end of its last program."""
+    pace_ms: float | None
+    """How fast the machine was, see `pace`: only runs of a like pace are alike."""
     token_latency_ms: Spread | None
     """None, as the other spreads: no measured program finished, or it is not known."""
     completion_s: Spread | None
@@ -122,6 +126,7 @@ def summarize(run: Run, *, measure_from: float = 0.1, measure_to: float = 0.9) -
         errors=sum(bool(row.error) for row in run.rows),
         short_answers=sum(row.short_answers for row in run.rows),
         took_s=run.took_s,
+        pace_ms=run.pace_ms,
         token_latency_ms=spread(row.ms_per_token for row in finished),
         completion_s=spread(row.makespan_s for row in finished),
         slowdown=spread(row.makespan_s / row.idle_s for row in finished if row.idle_s),

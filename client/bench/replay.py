@@ -11,6 +11,7 @@ from autellix.client.bench import machine
 from autellix.client.bench.idle import Idle, Sample, fit
 from autellix.client.bench.load import Load, programs_of, warm_up_of
 from autellix.client.bench.measures import ProgramRow, Run
+from autellix.client.bench.pace import Pace
 from autellix.client.bench.program import Replayed
 from autellix.client.bench.targets import Answered, Target
 from autellix.client.bench.texts import Texts, known_tokens
@@ -49,12 +50,14 @@ async def replay(
     idle = await _idle(target, warm_up_of(load, warm_up), texts)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     running = _Running(load, target, texts, idle, on_program_over)
-    rows = await running.all(arriving)
+    async with Pace() as pace:
+        rows = await running.all(arriving)
     return Run(
         load=load,
         system=target.name,
         started_at=started_at,
         machine=machine.described(),
+        pace_ms=pace.ms,
         took_s=max((row.ended_s for row in rows), default=0.0),
         idle=idle,
         rows=rows,
