@@ -42,8 +42,9 @@ def loads_table(found: Outcome, suite: Suite) -> Table:
     """Return a row for each load and system."""
     workload = found.workload
     capacity = f"; capacity {found.capacity_per_s:.3g} programs/s" if found.capacity_per_s else ""
-    shown = _table(f"{workload.name}: KV cache of {workload.shape.kv_tokens:,} tokens{capacity}")
-    shown.add_column(workload.unit, justify="right")
+    loads = "" if workload.shares else f"; loads are {workload.unit}"
+    shown = _table(f"{workload.name}: KV cache of {workload.shape.kv_tokens:,} tokens{capacity}{loads}")
+    shown.add_column("load", justify="right")
     shown.add_column("system")
     for title in COLUMNS:
         shown.add_column(title, justify="right")
