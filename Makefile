@@ -51,7 +51,7 @@ bench: install ## Compare Autellix with vLLM as it comes, on recorded programs (
 	@$(BIN)/autellix bench compare ops/bench/suites/short.toml --again
 
 bench-long: install ## The same with every system and workload; goes on where it stopped (takes a day)
-	@$(BIN)/autellix bench compare ops/bench/suites/long.toml --json ops/bench/results/bench/long.json --png ops/bench/results/bench
+	@$(BIN)/autellix bench compare ops/bench/suites/long.toml --json ops/bench/results/bench-long.json --png ops/bench/results/figures
 
 bench-overhead: install ## Measure what the pipeline adds to a call
 	@$(BIN)/python ops/bench/overhead.py

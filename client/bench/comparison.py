@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
         return self.summaries.get((level, system), {})
 
     def rate_per_s(self, level: str) -> float:
-        """Return the rate of a load that is a share of the capacity; of others, the programs at a time."""
+        """Return the rate of a load that is a share of the capacity; of others, the programs at a time or at once."""
         return float(level) * (self.capacity_per_s or 1.0)
 
 

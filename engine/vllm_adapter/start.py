@@ -68,7 +68,7 @@ asked for), to bind its threads to cores; then both spin while they wait for eac
 several processes, for tensor parallelism, says `--distributed-executor-backend mp` among the arguments."""
 
 FEW_CORES = 4
-"""Up to so many, two cores that spin are worse than threads that are not bound."""
+"""Up to so many, two cores that spin are taken to be worse than threads that are not bound; measured with two."""
 
 
 def platform_arguments(kv_cache_gib: int) -> list[str]:
