@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from autellix.client.bench import comparison_report, floors, report
+from autellix.client.bench import comparison_report, floors, machine, report
 from autellix.client.bench.compare import Comparison, Finished
 from autellix.client.bench.comparison import Outcome, outcome
 from autellix.client.bench.load import Load
@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     opened = narrowed(read_suite(arguments.suite), arguments.systems, arguments.workloads)
     suite = opened.suite
     floors.check(suite)
+    machine.divide(suite.engine_cores)
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     say = _say_on(console)
     if arguments.again:

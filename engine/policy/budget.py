@@ -5,14 +5,14 @@ paper swaps). While the cache is roomy that costs nothing. When it is not, every
 calls waiting than the cache holds the engine would do little else.
 
 Rules:
-* Computing again what a displaced call had may take an eighth of the engine's time; a step's time is divided among its
+* Computing again what a displaced call had may take a hundredth of the engine's time; a step's is divided among its
   tokens. What is not used is saved up, to one second; what was spent too much is paid back before anybody is displaced.
 * The gate has a budget of its own, for what visits bring about (`gate.py`).
 """
 
 from math import inf
 
-SHARE = 0.125
+SHARE = 0.01
 SAVED_MS = 1000.0
 
 

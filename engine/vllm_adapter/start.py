@@ -62,10 +62,12 @@ async def vllm_executor(arguments: Sequence[str], options: SchedulerOptions) -> 
 QUIET = ["--logging-config.formatter", "json", "--no-use-tqdm-on-load"]
 """Lines for a log: no progress bars, and JSON like ours."""
 
-ONE_PROCESS = ["--distributed-executor-backend", "vllm.v1.executor.uniproc_executor.UniProcExecutor"]
-"""The model in the process of the engine's scheduler. On a CPU vLLM gives it one of its own (and means it when `uni` is
-asked for), to bind its threads to cores; then both spin while they wait for each other, and fill two cores. Who wants
-several processes, for tensor parallelism, says `--distributed-executor-backend mp` among the arguments."""
+ONE_PROCESS = [
+    "--distributed-executor-backend",
+    "autellix.engine.vllm_adapter.one_process.OneProcessExecutor",
+]
+"""The model in the process of the engine's scheduler. Who wants several processes, for tensor parallelism, says
+`--distributed-executor-backend mp` among the arguments."""
 
 FEW_CORES = 4
 """Up to so many, two cores that spin are taken to be worse than threads that are not bound; measured with two."""

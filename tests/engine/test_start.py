@@ -1,6 +1,7 @@
 """What an engine is started with on the machine it finds."""
 
 import os
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -29,8 +30,31 @@ def test_model_and_scheduler_share_a_process_where_cores_are_few(
 
 
 def test_the_named_executor_exists() -> None:
-    """The argument is a class of the installed vLLM, and one that starts no further process."""
+    """The argument is a class, and one that starts no further process."""
     from vllm.utils.import_utils import resolve_obj_by_qualname
     from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-    assert UniProcExecutor is resolve_obj_by_qualname(ONE_PROCESS[1])
+    assert issubclass(resolve_obj_by_qualname(ONE_PROCESS[1]), UniProcExecutor)
+
+
+@pytest.mark.parametrize(("named", "cores"), [("1", {1}), ("0-2,5", {0, 1, 2, 5}), ("auto", None), ("nobind", None)])
+def test_the_computing_thread_moves_to_its_cores_once(
+    monkeypatch: pytest.MonkeyPatch, named: str, cores: set[int] | None
+) -> None:
+    """It does so before the first step, when the other threads of the engine are there, and not while it loads."""
+    from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+    from autellix.engine.vllm_adapter.one_process import OneProcessExecutor
+
+    told: list[Any] = []
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", named)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: told.append((pid, set(cores))))
+    monkeypatch.setattr(UniProcExecutor, "_init_executor", lambda _: told.append("loaded"))
+    monkeypatch.setattr(UniProcExecutor, "execute_model", lambda _self, step, **_: told.append(step))
+    executor = object.__new__(OneProcessExecutor)
+
+    executor._init_executor()
+    executor.execute_model(1, non_block=True)
+    executor.execute_model(2, non_block=True)
+
+    assert told == ["loaded", *([(0, cores)] if cores else []), 1, 2]

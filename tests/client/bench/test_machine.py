@@ -34,3 +34,35 @@ def test_a_machine_that_does_not_tell(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
 
     assert "cores, riscv64; Autellix " in machine.described()
+
+
+def divided(monkeypatch: pytest.MonkeyPatch, count: int, *, bound: str | None = None) -> set[int]:
+    """Return the cores that are left to this process of four, and set the environment."""
+    cores = [{0, 1, 2, 5}]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores[-1])
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, left: cores.append(set(left)))
+    monkeypatch.setenv(machine.BIND, bound or "")
+    if bound is None:
+        monkeypatch.delenv(machine.BIND)
+    machine.divide(count)
+    return cores[-1]
+
+
+def test_the_engine_gets_the_last_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything else keeps off them, and results say so."""
+    assert {0, 1} == divided(monkeypatch, 2)
+    assert "2,5" == os.environ[machine.BIND]
+    assert machine.described().startswith("2 cores and '2,5' for the engine, ")
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_nobody_is_left_without_a_core(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """None asked for, or none left: everybody uses all."""
+    assert {0, 1, 2, 5} == divided(monkeypatch, count)
+    assert machine.BIND not in os.environ
+
+
+def test_cores_that_were_chosen_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has bound the engine has decided on the rest, too."""
+    assert {0, 1, 2, 5} == divided(monkeypatch, 1, bound="5")
+    assert "5" == os.environ[machine.BIND]
