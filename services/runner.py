@@ -9,10 +9,10 @@ import itertools
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import structlog
@@ -31,6 +31,7 @@ from autellix.services.nats_bus import NatsBus, connect
 log = structlog.get_logger()
 
 VERSION = "0.1.0"
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def wall_ms() -> float:
@@ -119,8 +120,7 @@ class CoreRunner:
             await self.refuse(reply, 400, str(error), "invalid_request_error")
             return
         try:
-            with structlog.contextvars.bound_contextvars(**ids_of(message)):
-                await self.publish(self._core.handle(message, self._now_ms(), reply))
+            await self.publish(self._core.handle(message, self._now_ms(), reply), ids_of(message))
         except Exception as error:
             log.exception("message failed", subject=delivery.subject, **ids_of(message))
             await self.refuse(reply, 500, f"internal error: {type(error).__name__}", "server_error")
@@ -131,12 +131,13 @@ class CoreRunner:
             failed = Failed(status=status, error=ErrorBody(message=text[:1000], type=kind))
             await publish(self._bus, Out(reply.subject, failed, reply.as_json))
 
-    async def publish(self, outs: Iterable[Out]) -> None:
-        """Publish what a core decided, in order, and log what it refused."""
+    async def publish(self, outs: Iterable[Out], ids: Mapping[str, str] = NOTHING) -> None:
+        """Publish what a core decided, in order, and log what it refused of a message that names `ids`."""
         for out in outs:
             if isinstance(out.message, Failed):
                 refused = out.message
-                log.warning("refused", status=refused.status, **error_facts(refused.error), **ids_of(refused))
+                named = {**ids, **ids_of(refused)}
+                log.warning("refused", status=refused.status, **error_facts(refused.error), **named)
             await publish(self._bus, out)
 
     async def _tick_forever(self) -> None:

@@ -50,8 +50,8 @@ def outcome(workload: SuiteWorkload, runs: Mapping[Job, Run], capacity_per_s: fl
 def ratios(found: Outcome, suite: Suite, system: str, over: str) -> dict[str, Ratio | None]:
     """Return the ratios between two systems, by name; None: not measured.
 
-    They are `latency at LOAD` and `P99 latency at LOAD` for each load; for programs at a time or at once
-    `tokens/s at LOAD` and `makespan at LOAD`; else `rate at FACTORx` for each factor of the suite: at which rates both
+    They are `latency at LOAD`, `P99 latency at LOAD` and `pace at LOAD` for each load; for programs at a time or at
+    once `tokens/s at LOAD` and `makespan at LOAD`; else `rate at FACTORx` for each factor of the suite: at which rates both
     have the latency that is so many times the reference's at its lightest load.
     """
     named: dict[str, Ratio | None] = {}
@@ -87,8 +87,19 @@ def makespan(summaries: Mapping[int, Summary]) -> dict[int, float]:
     return {seed: summary.took_s for seed, summary in summaries.items() if not summary.errors}
 
 
-METRICS = {"latency": mean_latency, "P99 latency": p99_latency, "tokens/s": throughput, "makespan": makespan}
-"""What is compared at equal load."""
+def pace(summaries: Mapping[int, Summary]) -> dict[int, float]:
+    """Return how fast the machine was, see `pace.Pace`, during the run of each seed."""
+    return {seed: summary.pace_ms for seed, summary in summaries.items() if summary.pace_ms}
+
+
+METRICS = {
+    "latency": mean_latency,
+    "P99 latency": p99_latency,
+    "tokens/s": throughput,
+    "makespan": makespan,
+    "pace": pace,
+}
+"""What is compared at equal load. Where the ratio of paces is far from 1, the others are of two machines."""
 
 WITHOUT_RATE = ("tokens/s", "makespan")
 """What of it is not compared where programs come at a rate: as long as all can serve that, all are equal in it."""

@@ -31,10 +31,10 @@ COLUMNS: Mapping[str, Callable[[Summary], float | None]] = {
 LEGEND = (
     "Latency, ms/token with its P95 and P99, is the program-level token latency: response time without interrupts "
     "over output tokens. Completion is that of a program, makespan that of all, in seconds; pace is what a fixed "
-    "piece of work cost the client's processor, ms: where it differs, so did the machine. Ratios are means over seeds "
-    "of runs of the same programs; ± is half the distance of the least and the greatest. Rates are compared where "
-    "both systems have the latency that is so many times the reference's at its lightest load; > and < mark bounds: "
-    "that latency is beyond the measured range."
+    "piece of work cost the client's processor, ms: where it differs, so did the machine, and a ratio of paces far "
+    "from 1 says that the others mislead. Ratios are means over seeds of runs of the same programs; ± is half the "
+    "distance of the least and the greatest. Rates are compared where both systems have the latency that is so many "
+    "times the reference's at its lightest load; > and < mark bounds: that latency is beyond the measured range."
 )
 
 

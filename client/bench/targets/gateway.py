@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
-import httpx
+import aiohttp
 
 from autellix.client.bench.targets.http import HttpLink, OpenAITarget
 from autellix.client.bench.targets.target import Link
@@ -41,7 +41,7 @@ class GatewayLink(HttpLink):
     def _headers(self, thread: str) -> Mapping[str, str]:
         return {"X-Session-ID": self._session, "X-Autellix-Agent": self._agent, "X-Autellix-Thread-Id": thread}
 
-    def _hear(self, headers: httpx.Headers) -> None:
+    def _hear(self, headers: Mapping[str, str]) -> None:
         """Learn the program's id."""
         self._program_id = headers.get(PROGRAM_HEADER) or self._program_id
 
@@ -50,9 +50,9 @@ class GatewayLink(HttpLink):
         if not self._program_id:
             return
         try:
-            answer = await self._target.http.delete(f"{self._target.base_url}/programs/{self._program_id}")
-            problem = None if answer.status_code == HTTPStatus.NO_CONTENT else f"status {answer.status_code}"
-        except httpx.HTTPError as error:
+            async with self._target.http.delete(f"{self._target.base_url}/programs/{self._program_id}") as answer:
+                problem = None if answer.status == HTTPStatus.NO_CONTENT else f"status {answer.status}"
+        except aiohttp.ClientError as error:
             problem = str(error) or type(error).__name__
         if problem:
             log.warning("program %s was not ended: %s", self._program_id, problem)

@@ -2,14 +2,18 @@
 
 The client must not take the server's time: parts of an answer are only collected while they come, and there are as many
 connections as calls. It is patient: nothing has a time-out, so a slow system is measured as slow and never relieved.
+It uses aiohttp, where the rest of the client has httpx: with hundreds of connections httpx spends more time on choosing
+one than on all else, and the server on the same machine is measured as slow.
 """
 
+import io
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, Literal, NamedTuple, Self
 
-import httpx
+import aiohttp
 import msgspec
 
 from autellix.client.bench.targets.events import MARK, BrokenStreamError, Completion, error_text, events
@@ -26,7 +30,7 @@ class Received(NamedTuple):
     """A whole answer as it came; seconds after the request was sent."""
 
     status: int
-    headers: httpx.Headers
+    headers: Mapping[str, str]
     body: bytes
     first_token_s: float
     total_s: float
@@ -58,11 +62,8 @@ class OpenAITarget:
         self.sends_priority = priority == "calls"
         self.codec = CODECS[prompts]()
         key = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self.http = httpx.AsyncClient(
-            timeout=None,  # noqa: S113 - see above: the client is patient
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE_S),
-            headers={"Accept-Encoding": "identity", "Content-Type": "application/json", **key},
-        )
+        self._sent_headers = {"Accept-Encoding": "identity", "Content-Type": "application/json", **key}
+        self.http: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
         """Find the model.
@@ -70,24 +71,29 @@ class OpenAITarget:
         Raises:
             TargetError: when there is no server, or it serves no model.
         """
+        self.http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
+            timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
+            headers=self._sent_headers,
+        )
         try:
             self.model = self.model or await self._first_model()
         except BaseException:
-            await self.http.aclose()
+            await self.http.close()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Close the connections."""
-        await self.http.aclose()
+        await self.http.close()
 
     async def _first_model(self) -> str:
         url = f"{self.base_url}/models"
         try:
-            answer = await self.http.get(url)
-            return str(answer.raise_for_status().json()["data"][0]["id"])
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise TargetError(f"{url}: {error or type(error).__name__}") from error
+            async with self.http.get(url, raise_for_status=True) as answer:
+                return str((await answer.json(content_type=None))["data"][0]["id"])
+        except aiohttp.ClientError as error:
+            raise TargetError(f"{url}: {str(error) or type(error).__name__}") from error
         except (ValueError, LookupError, TypeError) as error:
             raise TargetError(f"{url} lists no model") from error
 
@@ -110,18 +116,18 @@ class HttpLink:
         self._calls += 1
         try:
             received = await self._exchange(body, self._headers(thread))
-            if received.status != httpx.codes.OK:
+            if received.status != HTTPStatus.OK:
                 raise TargetError(f"{self._target.name}: {_reason(received.body)} (status {received.status})")
             return self._answered(received, len(prompt))
-        except httpx.HTTPError as error:
-            raise TargetError(f"{self._target.name}: {error or type(error).__name__}") from error
+        except aiohttp.ClientError as error:
+            raise TargetError(f"{self._target.name}: {str(error) or type(error).__name__}") from error
         except BrokenStreamError as error:
             raise TargetError(f"{self._target.name}: {error}") from error
 
     def _headers(self, thread: str) -> Mapping[str, str]:  # noqa: ARG002 - for those that know programs
         return {}
 
-    def _hear(self, headers: httpx.Headers) -> None:
+    def _hear(self, headers: Mapping[str, str]) -> None:
         """Take in what the head of an answer says of the program."""
 
     def _body(self, prompt: Sequence[int], max_tokens: int) -> dict[str, Any]:
@@ -131,18 +137,17 @@ class HttpLink:
     async def _exchange(self, body: bytes, headers: Mapping[str, str]) -> Received:
         parts: list[bytes] = []
         first_s = None
-        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
         url = f"{self._target.base_url}/completions"
         began_s = time.perf_counter()
-        async with self._target.http.stream("POST", url, content=body, headers=encoded) as answer:
+        async with self._target.http.post(url, data=io.BytesIO(body), headers=headers) as answer:
             self._hear(answer.headers)
-            async for part in answer.aiter_raw():
+            async for part in answer.content.iter_any():
                 parts.append(part)
                 if first_s is None and MARK in part:  # what is no event is a sign of life only
                     first_s = time.perf_counter()
         ended_s = time.perf_counter()
         return Received(
-            answer.status_code, answer.headers, b"".join(parts), (first_s or ended_s) - began_s, ended_s - began_s
+            answer.status, answer.headers, b"".join(parts), (first_s or ended_s) - began_s, ended_s - began_s
         )
 
     def _answered(self, received: Received, asked_tokens: int) -> Answered:

@@ -48,6 +48,7 @@ def run_of(load: Load, latency_ms: float, programs: int = 2) -> Run:
         system="s",
         started_at="2026-01-01T00:00:00+00:00",
         machine=machine.described(),
+        pace_ms=1.0,
         took_s=took_s,
         idle=None,
         rows=rows,

@@ -64,8 +64,8 @@ def test_what_was_not_measured_is_none() -> None:
 
     found = ratios(outcome_of(suite, only_reference), suite, "new", "ref")
 
-    names = ["latency at 0.5", "P99 latency at 0.5", "latency at 1", "P99 latency at 1", "rate at 2x"]
-    assert dict.fromkeys(names) == found
+    of_loads = [f"{name} at {load}" for name in ("latency", "P99 latency", "pace") for load in ("0.5", "1")]
+    assert dict.fromkeys([*of_loads, "rate at 2x"]) == found
 
 
 def test_programs_at_a_time_have_no_rates() -> None:
@@ -80,6 +80,7 @@ def test_programs_at_a_time_have_no_rates() -> None:
         | {
             "tokens/s at 8": Ratio(1.0, 0.0),
             "makespan at 8": Ratio(1.2 / 1.1, 0.0),  # ten tokens each, the last begun after a second
+            "pace at 8": Ratio(1.0, 0.0),
         }
         == found
     )
@@ -92,7 +93,8 @@ def test_programs_at_once_have_a_makespan() -> None:
 
     found = ratios(outcome_of(suite, latencies, None), suite, "new", "ref")
 
-    assert ["latency at 100", "P99 latency at 100", "tokens/s at 100", "makespan at 100"] == [*found]
+    names = ("latency", "P99 latency", "tokens/s", "makespan", "pace")
+    assert [f"{name} at 100" for name in names] == [*found]
     assert Ratio(21 / 11, 0.0) == found["makespan at 100"]
 
 
