@@ -51,8 +51,8 @@ def ratios(found: Outcome, suite: Suite, system: str, over: str) -> dict[str, Ra
     """Return the ratios between two systems, by name; None: not measured.
 
     They are `latency at LOAD`, `P99 latency at LOAD` and `pace at LOAD` for each load; for programs at a time or at
-    once `tokens/s at LOAD` and `makespan at LOAD`; else `rate at FACTORx` for each factor of the suite: at which rates both
-    have the latency that is so many times the reference's at its lightest load.
+    once `tokens/s at LOAD` and `makespan at LOAD`; else `rate at FACTORx` for each factor of the suite: at which rates
+    both have the latency that is so many times the reference's at its lightest load.
     """
     named: dict[str, Ratio | None] = {}
     for level in found.levels:
