@@ -18,11 +18,11 @@ PROGRAMS_GET: Final = "autellix.programs.get"
 
 ENGINES_LIST: Final = "autellix.engines.list"
 
-EVENTS: Final = "autellix.events.>"
 PROGRAM_EVENTS: Final = "autellix.events.program.*"
 PROGRAM_ENDS: Final = ("autellix.events.program.ended", "autellix.events.program.expired")
 CALL_EVENTS: Final = "autellix.events.call.*"
 CALL_ENDS: Final = ("autellix.events.call.finished", "autellix.events.call.failed", "autellix.events.call.cancelled")
+CALL_SUBMITTED_EVENT: Final = "autellix.events.call.submitted"
 CALL_ROUTED_EVENT: Final = "autellix.events.call.routed"
 ENGINE_EVENTS: Final = "autellix.events.engine.*"
 

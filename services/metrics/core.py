@@ -1,7 +1,6 @@
 """What the metrics service knows: every event folded into a number.
 
 Rules:
-* One subscription hears all events, so that causes come before effects.
 * What is live is a set of ids, never a counter that goes up and down: a lost or repeated event cannot make it drift
   for ever, and an idle system shows zero.
 * An end is counted once, and only of what was seen to begin: begun = ended + live.
