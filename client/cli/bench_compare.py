@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     opened = narrowed(read_suite(arguments.suite), arguments.systems, arguments.workloads)
     suite = opened.suite
     floors.check(suite)
-    machine.divide(suite.engine_cores)
+    if suite.engine_core:
+        machine.divide()
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     say = _say_on(console)
     if arguments.again:

@@ -84,7 +84,8 @@ def platform_arguments(kv_cache_gib: int) -> list[str]:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(kv_cache_gib))
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # it would need a C++ compiler on the machine
     eager = "--enforce-eager"  # compiling takes minutes on a CPU and gains little for small models
-    few = len(os.sched_getaffinity(0)) <= FEW_CORES
+    bound = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "").isdecimal()  # its core may not be among ours, see there
+    few = bound or len(os.sched_getaffinity(0)) <= FEW_CORES
     dtype = [] if _computes_bfloat16() else ["--dtype", "float32"]
     return [*QUIET, eager, *dtype, *(ONE_PROCESS if few else [])]
 

@@ -1,4 +1,4 @@
-"""The metrics service: one subscription to all events, and HTTP for those who scrape."""
+"""The metrics service: subscriptions to the events it counts, and HTTP for those who scrape."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What the metrics service knows: every event folded into a number.
+"""What the metrics service knows: the events it hears, folded into numbers.
 
 Rules:
 * What is live is a set of ids, never a counter that goes up and down: a lost or repeated event cannot make it drift

@@ -37,9 +37,29 @@ def test_the_named_executor_exists() -> None:
     assert issubclass(resolve_obj_by_qualname(ONE_PROCESS[1]), UniProcExecutor)
 
 
-@pytest.mark.parametrize(("named", "cores"), [("1", {1}), ("0-2,5", {0, 1, 2, 5}), ("auto", None), ("nobind", None)])
-def test_the_computing_thread_moves_to_its_cores_once(
-    monkeypatch: pytest.MonkeyPatch, named: str, cores: set[int] | None
+def test_an_engine_with_a_core_of_its_own_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker process would inherit cores without that one."""
+    from vllm.platforms import current_platform
+
+    monkeypatch.setattr(current_platform, "is_cpu", lambda: True)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(FEW_CORES + 1)))
+    with mock.patch.dict(os.environ, {"VLLM_CPU_OMP_THREADS_BIND": "31"}):
+        assert ONE_PROCESS == platform_arguments(kv_cache_gib=1)[-2:]
+
+
+@pytest.mark.parametrize("named", ["0-1", "0,1", "0|1", ""])
+def test_several_cores_are_refused(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    """Only the thread that steps the engine would move."""
+    from autellix.engine.vllm_adapter.one_process import OneProcessExecutor
+
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", named)
+    with pytest.raises(ValueError, match="name one core"):
+        object.__new__(OneProcessExecutor)._init_executor()
+
+
+@pytest.mark.parametrize(("named", "core"), [("1", 1), ("31", 31), ("auto", None), ("nobind", None)])
+def test_the_computing_thread_moves_to_its_core_once(
+    monkeypatch: pytest.MonkeyPatch, named: str, core: int | None
 ) -> None:
     """It does so before the first step, when the other threads of the engine are there, and not while it loads."""
     from vllm.v1.executor.uniproc_executor import UniProcExecutor
@@ -48,7 +68,7 @@ def test_the_computing_thread_moves_to_its_cores_once(
 
     told: list[Any] = []
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", named)
-    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: told.append((pid, set(cores))))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: told.append((pid, cores)))
     monkeypatch.setattr(UniProcExecutor, "_init_executor", lambda _: told.append("loaded"))
     monkeypatch.setattr(UniProcExecutor, "execute_model", lambda _self, step, **_: told.append(step))
     executor = object.__new__(OneProcessExecutor)
@@ -57,4 +77,4 @@ def test_the_computing_thread_moves_to_its_cores_once(
     executor.execute_model(1, non_block=True)
     executor.execute_model(2, non_block=True)
 
-    assert told == ["loaded", *([(0, cores)] if cores else []), 1, 2]
+    assert told == ["loaded", *([] if core is None else [(0, [core])]), 1, 2]

@@ -50,7 +50,8 @@ class GatewayLink(HttpLink):
         if not self._program_id:
             return
         try:
-            async with self._target.http.delete(f"{self._target.base_url}/programs/{self._program_id}") as answer:
+            url = f"{self._target.base_url}/programs/{self._program_id}"
+            async with self._target.http.delete(url, allow_redirects=False) as answer:
                 problem = None if answer.status == HTTPStatus.NO_CONTENT else f"status {answer.status}"
         except aiohttp.ClientError as error:
             problem = str(error) or type(error).__name__

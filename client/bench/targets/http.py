@@ -90,7 +90,7 @@ class OpenAITarget:
     async def _first_model(self) -> str:
         url = f"{self.base_url}/models"
         try:
-            async with self.http.get(url, raise_for_status=True) as answer:
+            async with self.http.get(url, raise_for_status=True, allow_redirects=False) as answer:
                 return str((await answer.json(content_type=None))["data"][0]["id"])
         except aiohttp.ClientError as error:
             raise TargetError(f"{url}: {str(error) or type(error).__name__}") from error
@@ -139,7 +139,7 @@ class HttpLink:
         first_s = None
         url = f"{self._target.base_url}/completions"
         began_s = time.perf_counter()
-        async with self._target.http.post(url, data=io.BytesIO(body), headers=headers) as answer:
+        async with self._target.http.post(url, data=io.BytesIO(body), headers=headers, allow_redirects=False) as answer:
             self._hear(answer.headers)
             async for part in answer.content.iter_any():
                 parts.append(part)

@@ -36,33 +36,38 @@ def test_a_machine_that_does_not_tell(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert "cores, riscv64; Autellix " in machine.described()
 
 
-def divided(monkeypatch: pytest.MonkeyPatch, count: int, *, bound: str | None = None) -> set[int]:
-    """Return the cores that are left to this process of four, and set the environment."""
-    cores = [{0, 1, 2, 5}]
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores[-1])
-    monkeypatch.setattr(os, "sched_setaffinity", lambda _, left: cores.append(set(left)))
-    monkeypatch.setenv(machine.BIND, bound or "")
-    if bound is None:
+def divided(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: set[int], *, bound: str = "", gpu: bool = False
+) -> set[int]:
+    """Return the cores that are left to this process, and set the environment."""
+    mine = [cores]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: mine[-1])
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, left: mine.append(set(left)))
+    monkeypatch.setattr(machine, "GPUS", tmp_path)
+    if gpu:
+        (tmp_path / "0000:01:00.0").mkdir()
+    monkeypatch.setenv(machine.BIND, bound)
+    if not bound:
         monkeypatch.delenv(machine.BIND)
-    machine.divide(count)
-    return cores[-1]
+    machine.divide()
+    return mine[-1]
 
 
-def test_the_engine_gets_the_last_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything else keeps off them, and results say so."""
-    assert {0, 1} == divided(monkeypatch, 2)
-    assert "2,5" == os.environ[machine.BIND]
-    assert machine.described().startswith("2 cores and '2,5' for the engine, ")
+def test_the_engine_gets_the_last_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Everything else keeps off it, and results say so."""
+    assert {0, 1, 2} == divided(monkeypatch, tmp_path, {0, 1, 2, 5})
+    assert "5" == os.environ[machine.BIND]
+    assert machine.described().startswith("3 cores and '5' for the engine, ")
 
 
-@pytest.mark.parametrize("count", [0, 4])
-def test_nobody_is_left_without_a_core(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """None asked for, or none left: everybody uses all."""
-    assert {0, 1, 2, 5} == divided(monkeypatch, count)
+@pytest.mark.parametrize(("cores", "gpu"), [({3}, False), ({0, 1}, True)])
+def test_nothing_to_set_aside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: set[int], *, gpu: bool) -> None:
+    """A single core is everybody's, and a GPU's engine computes on none."""
+    assert cores == divided(monkeypatch, tmp_path, cores, gpu=gpu)
     assert machine.BIND not in os.environ
 
 
-def test_cores_that_were_chosen_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_core_that_was_chosen_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Who has bound the engine has decided on the rest, too."""
-    assert {0, 1, 2, 5} == divided(monkeypatch, 1, bound="5")
+    assert {0, 1, 2, 5} == divided(monkeypatch, tmp_path, {0, 1, 2, 5}, bound="5")
     assert "5" == os.environ[machine.BIND]
