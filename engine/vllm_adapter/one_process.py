@@ -12,7 +12,8 @@ from typing import Any
 
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-BIND = "VLLM_CPU_OMP_THREADS_BIND"
+from autellix.engine.vllm_adapter.start import BIND
+
 _ANY_CORE = ("auto", "nobind")
 
 

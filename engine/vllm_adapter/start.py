@@ -69,6 +69,9 @@ ONE_PROCESS = [
 """The model in the process of the engine's scheduler. Who wants several processes, for tensor parallelism, says
 `--distributed-executor-backend mp` among the arguments."""
 
+BIND = "VLLM_CPU_OMP_THREADS_BIND"
+"""vLLM's variable that names the engine's core; see `one_process`."""
+
 FEW_CORES = 4
 """Up to so many, two cores that spin are taken to be worse than threads that are not bound; measured with two."""
 
@@ -84,7 +87,7 @@ def platform_arguments(kv_cache_gib: int) -> list[str]:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(kv_cache_gib))
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # it would need a C++ compiler on the machine
     eager = "--enforce-eager"  # compiling takes minutes on a CPU and gains little for small models
-    bound = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "").isdecimal()  # its core may not be among ours, see there
+    bound = os.environ.get(BIND, "").isdecimal()  # a worker process would inherit our cores, without that one
     few = bound or len(os.sched_getaffinity(0)) <= FEW_CORES
     dtype = [] if _computes_bfloat16() else ["--dtype", "float32"]
     return [*QUIET, eager, *dtype, *(ONE_PROCESS if few else [])]

@@ -1,7 +1,7 @@
 """What the load balancer subscribes to, the most urgent first."""
 
 from autellix.schemas import subjects
-from autellix.schemas.codec import CALL_ENDS, ENGINE_EVENTS, PROGRAM_EVENTS, Decoder
+from autellix.schemas.codec import CALL_ENDS, ENGINE_EVENTS, PROGRAM_ENDS, Decoder
 from autellix.schemas.messages import AdmittedCall, ListEngines, ReleasedCall
 from autellix.services.core import Listen
 
@@ -11,7 +11,7 @@ LISTENS = (
     *(Listen(subject, CALL_ENDS) for subject in subjects.CALL_ENDS),
     Listen(subjects.CALL_RELEASED, Decoder(ReleasedCall), GROUP),
     Listen(subjects.ENGINE_EVENTS, ENGINE_EVENTS),
-    Listen(subjects.PROGRAM_EVENTS, PROGRAM_EVENTS),
+    *(Listen(subject, PROGRAM_ENDS) for subject in subjects.PROGRAM_ENDS),
     Listen(subjects.CALL_ADMITTED, Decoder(AdmittedCall), GROUP),
     Listen(subjects.ENGINES_LIST, Decoder(ListEngines), GROUP, answered=True),
 )

@@ -6,9 +6,15 @@ from unittest import mock
 
 import pytest
 
-from autellix.engine.vllm_adapter.start import FEW_CORES, ONE_PROCESS, platform_arguments
+from autellix.engine.vllm_adapter.start import BIND, FEW_CORES, ONE_PROCESS, platform_arguments
 
 pytestmark = pytest.mark.vllm
+
+
+@pytest.fixture(autouse=True)
+def unbound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no engine bound, whatever the machine's owner has set."""
+    monkeypatch.delenv(BIND, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +49,7 @@ def test_an_engine_with_a_core_of_its_own_is_one_process(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(current_platform, "is_cpu", lambda: True)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(FEW_CORES + 1)))
-    with mock.patch.dict(os.environ, {"VLLM_CPU_OMP_THREADS_BIND": "31"}):
+    with mock.patch.dict(os.environ, {BIND: "31"}):
         assert ONE_PROCESS == platform_arguments(kv_cache_gib=1)[-2:]
 
 
@@ -52,7 +58,7 @@ def test_several_cores_are_refused(monkeypatch: pytest.MonkeyPatch, named: str) 
     """Only the thread that steps the engine would move."""
     from autellix.engine.vllm_adapter.one_process import OneProcessExecutor
 
-    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", named)
+    monkeypatch.setenv(BIND, named)
     with pytest.raises(ValueError, match="name one core"):
         object.__new__(OneProcessExecutor)._init_executor()
 
@@ -67,7 +73,7 @@ def test_the_computing_thread_moves_to_its_core_once(
     from autellix.engine.vllm_adapter.one_process import OneProcessExecutor
 
     told: list[Any] = []
-    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", named)
+    monkeypatch.setenv(BIND, named)
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: told.append((pid, cores)))
     monkeypatch.setattr(UniProcExecutor, "_init_executor", lambda _: told.append("loaded"))
     monkeypatch.setattr(UniProcExecutor, "execute_model", lambda _self, step, **_: told.append(step))

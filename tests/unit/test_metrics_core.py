@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId, ThreadId
@@ -18,8 +19,10 @@ from autellix.schemas.messages import (
     ProgramExpired,
     ProgramStarted,
 )
+from autellix.services.bus import matches
 from autellix.services.metrics import core as rules
 from autellix.services.metrics.core import MetricsCore
+from autellix.services.metrics.listens import LISTENS
 from autellix.services.metrics.numbers import LABELS_MAX, Counter, Histogram, Live
 
 P, Q = ProgramId("p"), ProgramId("q")
@@ -199,3 +202,27 @@ def test_live_is_bounded() -> None:
 
     assert len(live) == 2
     assert [live.end("0"), live.end("2"), live.end("2")] == [None, 2.0, None]
+
+
+BEGINNINGS = {
+    "program.started": ["program.ended", "program.expired"],
+    "call.submitted": ["call.finished", "call.failed", "call.cancelled"],
+}
+ENDS = [end for ends in BEGINNINGS.values() for end in ends]
+
+
+def heard(tag: str) -> list[int]:
+    """Return which subscriptions an event arrives by."""
+    return [number for number, listen in enumerate(LISTENS) if matches(listen.subject, f"autellix.events.{tag}")]
+
+
+@pytest.mark.parametrize("tag", [*BEGINNINGS, *ENDS, "engine.load", "engine.down"])
+def test_what_is_counted_is_heard_once(tag: str) -> None:
+    """Every event that makes a number arrives, and by one subscription only."""
+    assert 1 == len(heard(tag))
+
+
+@pytest.mark.parametrize(("begun", "ended"), [(begun, end) for begun, ends in BEGINNINGS.items() for end in ends])
+def test_causes_are_heard_before_effects(begun: str, ended: str) -> None:
+    """Of what has arrived together the beginning is handled first, else its end would not count."""
+    assert heard(begun) <= heard(ended)

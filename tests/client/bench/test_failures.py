@@ -108,6 +108,23 @@ async def test_server_that_dies_fails_the_call(own_stack: Stack) -> None:
     await client.close()
 
 
+async def test_redirect_is_an_error(stack: Stack) -> None:
+    """A call that is sent elsewhere is not followed there: another server would be measured."""
+
+    async def elsewhere(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        location = f"Location: {stack.http_url}/v1/completions"
+        writer.write(f"HTTP/1.1 307 Temporary Redirect\r\n{location}\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(elsewhere, "127.0.0.1", 0) as server:
+        target = OpenAITarget(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", model="tiny")
+        async with target, target.program("p", "a") as link:
+            with pytest.raises(TargetError, match="status 307"):
+                await link.call([300], max_tokens=2, thread="t1", parents=[])
+
+
 async def test_missing_server_is_an_error() -> None:
     """A target that cannot be reached says so when it is entered."""
     with pytest.raises(TargetError, match=r"^http://127\.0\.0\.1:9/v1/models: "):

@@ -10,6 +10,12 @@ import pytest
 from autellix.client.bench import machine
 
 
+@pytest.fixture(autouse=True)
+def unbound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no engine bound, whatever the machine's owner has set."""
+    monkeypatch.delenv(machine.BIND, raising=False)
+
+
 def test_processor_and_versions_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The processor's name, and of each package the version that is installed, under whichever name it came."""
     cpuinfo = tmp_path / "cpuinfo"
@@ -46,7 +52,7 @@ def divided(
     monkeypatch.setattr(machine, "GPUS", tmp_path)
     if gpu:
         (tmp_path / "0000:01:00.0").mkdir()
-    monkeypatch.setenv(machine.BIND, bound)
+    monkeypatch.setenv(machine.BIND, bound)  # so that it is put back at the end
     if not bound:
         monkeypatch.delenv(machine.BIND)
     machine.divide()
