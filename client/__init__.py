@@ -8,6 +8,16 @@ async with Program("chat") as program:
 from autellix.client.answer import Answer
 from autellix.client.call import Patience, Stream
 from autellix.client.errors import AutellixError, CallFailedError, UnreachableError
+from autellix.client.instrument import instrument
 from autellix.client.program import Program
 
-__all__ = ["Answer", "AutellixError", "CallFailedError", "Patience", "Program", "Stream", "UnreachableError"]
+__all__ = [
+    "Answer",
+    "AutellixError",
+    "CallFailedError",
+    "Patience",
+    "Program",
+    "Stream",
+    "UnreachableError",
+    "instrument",
+]

@@ -12,6 +12,7 @@ from autellix.client.call import LiveCall, Patience, Stream, submitted
 from autellix.client.connection import Connection, shared, url_or_default
 from autellix.client.errors import CallFailedError
 from autellix.client.queries import first_model
+from autellix.client.runs import Run, running
 from autellix.client.threads import Threads
 from autellix.schemas import subjects
 from autellix.schemas.ids import CallId, ProgramId
@@ -84,7 +85,9 @@ class Program:
             self.id = started.program_id
             life.push_async_callback(self._end, connection)
             life.callback(asyncio.create_task(self._keep_alive(connection, started.ttl_ms / 3000)).cancel)
-            self._open = connection, Threads()
+            threads = Threads()
+            life.enter_context(running(Run({"X-Autellix-Program-Id": self.id}, threads)))
+            self._open = connection, threads
             self._life = life.pop_all()
         return self
 

@@ -1,10 +1,11 @@
 """Which thread of its program a call belongs to, and which calls it waited for (paper section 2).
 
-A thread is one asyncio task that makes calls; the one that opened the program is `main`. The rules:
+A thread is one asyncio task that makes calls, or one thread of Python where no event loop runs; the one that opened the
+program is `main`. The rules:
 
 * A call comes after the previous call of its own thread.
 * The first call of a new thread comes after the last call its spawner had made when it spawned the task.
-* Once a child thread's task is done, the next call of its parent also comes after the child's last call.
+* Once a child thread is done, the next call of its parent also comes after the child's last call.
 
 So `asyncio.gather` of several calls and one call behind it make a map-reduce graph, with nothing to declare. What tasks
 do not show, as two `gather`s in a row without a call between them, can be declared with `parents=`.
@@ -14,6 +15,7 @@ The bookkeeping itself knows no asyncio: `Thread` is told whether its task is do
 
 import asyncio
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -62,26 +64,30 @@ class _Place(NamedTuple):
 _PLACES: ContextVar[Mapping["Threads", _Place]] = ContextVar("autellix_places")
 
 
+Flow = asyncio.Task[object] | threading.Thread
+"""What runs."""
+
+
 class Threads:
-    """The threads of one program, found by the asyncio task that is running."""
+    """The threads of one program, found by what is running."""
 
     def __init__(self) -> None:
-        self._by_task: weakref.WeakKeyDictionary[asyncio.Task[object], Thread] = weakref.WeakKeyDictionary()
+        self._by_flow: weakref.WeakKeyDictionary[Flow, Thread] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count(2)
-        task = _this_task()
-        self.main = Thread(ThreadId("main"), _done_or_gone(task))
-        self._by_task[task] = self.main
+        flow = _this_flow()
+        self.main = Thread(ThreadId("main"), _done_or_gone(flow))
+        self._by_flow[flow] = self.main
         self._move_to(self.main)
 
     def current(self) -> Thread:
-        """Return the thread of the running task, a new one at its first call."""
-        task = _this_task()
-        if task not in self._by_task:
+        """Return the thread of what is running, a new one at its first call."""
+        flow = _this_flow()
+        if flow not in self._by_flow:
             origin = _PLACES.get({}).get(self, _Place(self.main, ()))
-            thread = Thread(ThreadId(f"t{next(self._numbers)}"), _done_or_gone(task), origin.after)
+            thread = Thread(ThreadId(f"t{next(self._numbers)}"), _done_or_gone(flow), origin.after)
             origin.thread.children.append(thread)
-            self._by_task[task] = thread
-        return self._by_task[task]
+            self._by_flow[flow] = thread
+        return self._by_flow[flow]
 
     def made(self, thread: Thread, call_id: CallId) -> None:
         """Note that `thread`, which is the running one, made a call."""
@@ -96,19 +102,22 @@ class Threads:
         _PLACES.set({threads: place for threads, place in _PLACES.get({}).items() if threads is not self})
 
 
-def _this_task() -> asyncio.Task[object]:
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("a program makes its calls inside an asyncio task")
-    return task
+def _this_flow() -> Flow:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs here
+        task = None
+    return task or threading.current_thread()
 
 
-def _done_or_gone(task: asyncio.Task[object]) -> Callable[[], bool]:
-    """Return whether `task` is done, without keeping it and its result alive."""
-    reference = weakref.ref(task)
+def _done_or_gone(flow: Flow) -> Callable[[], bool]:
+    """Return whether `flow` is done, without keeping it and its result alive."""
+    reference = weakref.ref(flow)
 
     def is_done() -> bool:
         alive = reference()
+        if isinstance(alive, threading.Thread):
+            return not alive.is_alive()
         return alive is None or alive.done()
 
     return is_done

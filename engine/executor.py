@@ -17,7 +17,9 @@ class EngineCall(NamedTuple):
     program_id: ProgramId
     thread_id: ThreadId
     api: str
-    body: dict[str, Any]
+    body: bytes
+    """JSON text, which the session manager has checked."""
+    stream: bool
     program: ProgramFacts
 
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import msgspec
+
 from autellix.engine.executor import (
     Account,
     Answer,
@@ -20,10 +22,13 @@ from autellix.engine.executor import (
     OnTurn,
     Output,
     Piece,
+    Refusal,
     Started,
 )
+from autellix.schemas.base import ErrorBody
 from autellix.schemas.ids import CallId
 
+APIS = ("/v1/chat/completions", "/v1/completions")
 WORD = "ok "
 WORD_ID = 333
 """The token id of the word."""
@@ -43,6 +48,10 @@ class SimulatedExecutor:
 
     async def run(self, call: EngineCall) -> AsyncGenerator[Output, None]:
         """Yield the call's pieces, then one answer; closing the iterator early aborts the call."""
+        if call.api not in APIS:
+            text = f"The simulated engine does not know {call.api}."
+            yield Refusal(404, ErrorBody(message=text, type="not_found_error", code="unknown_api"))
+            return
         began, done = time.monotonic(), 0
         words = Words(call, self.info.max_model_len)
         self._running.add(call.call_id)
@@ -82,15 +91,17 @@ class Words:
     """The made-up answer to one call, in the shape of its API."""
 
     def __init__(self, call: EngineCall, tokens_max: int) -> None:
+        body = msgspec.json.decode(call.body)
         self._call = call
+        self._model = body["model"]
         self._chat = call.api == "/v1/chat/completions"
-        self.streamed = bool(call.body.get("stream"))
-        self.counted = self.streamed and bool((call.body.get("stream_options") or {}).get("include_usage"))
+        self.streamed = call.stream
+        self.counted = self.streamed and bool((body.get("stream_options") or {}).get("include_usage"))
         """Whether the stream ends with its usage."""
-        self._ids = {"token_ids": [WORD_ID]} if call.body.get("return_token_ids") else {}
-        wanted: int = call.body.get("max_completion_tokens") or call.body.get("max_tokens") or MAX_TOKENS
+        self._ids = {"token_ids": [WORD_ID]} if body.get("return_token_ids") else {}
+        wanted: int = body.get("max_completion_tokens") or body.get("max_tokens") or MAX_TOKENS
         self.tokens = min(wanted, tokens_max)
-        self.prompt_tokens = _tokens_of(call.body.get("messages") or call.body.get("prompt") or "")
+        self.prompt_tokens = _tokens_of(body.get("messages") or body.get("prompt") or "")
 
     def chunk(self, *, last: bool) -> dict[str, Any]:
         """Return one token's chunk."""
@@ -122,7 +133,7 @@ class Words:
             "id": f"cmpl-{self._call.call_id}",
             "object": kind if self._chat else "text_completion",
             "created": int(time.time()),
-            "model": self._call.body["model"],
+            "model": self._model,
         }
 
 

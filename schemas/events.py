@@ -9,6 +9,8 @@ class ProgramStarted(Message, tag="program.started", frozen=True, kw_only=True):
 
     program_id: ProgramId
     name: str = ""
+    source: str = ""
+    """What told that it is one: `started` by its own word, `none` if nobody named it, else what its name came by."""
     at_ms: float
 
 

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import msgspec
+
 from autellix.schemas.base import ErrorBody, Message
 from autellix.schemas.events import CallFinished
-from autellix.schemas.ids import CallId, ProgramId, ThreadId
+from autellix.schemas.ids import CallId, EngineId, ProgramId, ThreadId
 
 
 class Accepted(Message, tag="accepted", frozen=True, kw_only=True):
@@ -15,6 +17,15 @@ class Accepted(Message, tag="accepted", frozen=True, kw_only=True):
     thread_id: ThreadId
 
 
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call runs, and what it waited before it did."""
+
+    engine_id: EngineId
+    reason: str
+    """Why this engine."""
+    wait_ms: float
+
+
 class Chunk(Message, tag="chunk", frozen=True, kw_only=True):
     """Part of a streamed answer: the objects that one engine step brought."""
 
@@ -22,7 +33,9 @@ class Chunk(Message, tag="chunk", frozen=True, kw_only=True):
     seq: int
     """1, 2, 3, ... without gaps."""
     data: list[Any]
-    """OpenAI chunk objects, in order."""
+    """The objects of the API's stream, in order."""
+    placed: Placed | None = None
+    """In the first chunk."""
 
 
 class Finished(Message, tag="finished", frozen=True, kw_only=True):
@@ -33,7 +46,8 @@ class Finished(Message, tag="finished", frozen=True, kw_only=True):
     """One more than the last chunk's."""
     call: CallFinished
     response: Any = None
-    """The OpenAI response; None when it was streamed."""
+    """The API's response; None when it was streamed."""
+    placed: Placed | None = None
 
 
 class Failed(Message, tag="failed", frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ from autellix.schemas.frames import (
     Chunk,
     Failed,
     Finished,
+    Placed,
 )
 from autellix.schemas.hops import (
     AdmittedCall,
@@ -115,6 +116,7 @@ __all__ = [
     "ListEngines",
     "ListPrograms",
     "Message",
+    "Placed",
     "Priorities",
     "ProgramEnd",
     "ProgramEnded",

@@ -1,4 +1,4 @@
-"""What of an OpenAI request is checked before it comes near an engine.
+"""What of a request is checked before it comes near an engine: OpenAI's APIs, Anthropic's, and vLLM's own.
 
 The structs are the rules: a field has a type and a range, null means absent, unknown fields pass (vLLM has many).
 Anything a struct refuses becomes one 400 that names the field. The bounds protect the engine that all programs share;
@@ -28,11 +28,20 @@ TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Scalar = str | int | float | list[str | int | float]
 
 
-class Sampling(Struct, kw_only=True):
+Model = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class ApiRequest(Struct, kw_only=True):
+    """The fields that every API has. Without a model it is for whichever engine there is."""
+
+    model: Model | None = None
+    stream: bool | None = None
+
+
+class Sampling(ApiRequest, kw_only=True):
     """The fields that every generating API shares."""
 
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
-    stream: bool | None = None
+    model: Model
     n: Annotated[int, Meta(ge=1, le=MAX_N)] | None = None
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
@@ -107,10 +116,69 @@ class CompletionRequest(Sampling, kw_only=True):
     best_of: Annotated[int, Meta(ge=1, le=MAX_N)] | None = None
 
 
-APIS: dict[str, type[Sampling]] = {
+class ResponsesRequest(Sampling, kw_only=True):
+    """`POST /v1/responses`."""
+
+    input: Annotated[str, Meta(min_length=1)] | Annotated[list[Any], Meta(min_length=1, max_length=16384)]
+    instructions: str | None = None
+    max_output_tokens: Tokens | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None = None
+    background: Literal[False] | None = None
+    """A response that outlives its request belongs to no call."""
+
+
+class MessagesRequest(Sampling, kw_only=True):
+    """`POST /v1/messages`, as Anthropic defines it."""
+
+    max_tokens: Tokens
+    messages: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=16384)]
+    system: str | list[Any] | None = None
+    stop_sequences: Annotated[list[Stop], Meta(max_length=MAX_STOPS)] | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None = None
+
+
+class CountTokensRequest(ApiRequest, kw_only=True):
+    """`POST /v1/messages/count_tokens`."""
+
+    model: Model
+    stream: Literal[False] | None = None
+    messages: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=16384)]
+
+
+class TokenizeRequest(ApiRequest, kw_only=True):
+    """`POST /tokenize`."""
+
+    stream: Literal[False] | None = None
+    prompt: str | None = None
+    messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=16384)] | None = None
+
+
+class DetokenizeRequest(ApiRequest, kw_only=True):
+    """`POST /detokenize`."""
+
+    stream: Literal[False] | None = None
+    tokens: Annotated[list[TokenId], Meta(max_length=2**20)]
+
+
+MESSAGES = "/v1/messages"
+COUNT_TOKENS = "/v1/messages/count_tokens"
+RESPONSES = "/v1/responses"
+
+APIS: dict[str, type[ApiRequest]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/completions": CompletionRequest,
+    RESPONSES: ResponsesRequest,
+    MESSAGES: MessagesRequest,
+    COUNT_TOKENS: CountTokensRequest,
+    "/tokenize": TokenizeRequest,
+    "/detokenize": DetokenizeRequest,
 }
+
+
+def generates(api: str) -> bool:
+    """Tell whether an engine computes for this API; else it only answers."""
+    return issubclass(APIS[api], Sampling)
 
 
 class InvalidRequestError(ValueError):
@@ -130,7 +198,7 @@ def invalid(
     return InvalidRequestError(status, ErrorBody(message=message, type=kind, param=param, code=code))
 
 
-def check(api: str, body: dict[str, Any]) -> tuple[Sampling, bytes]:
+def check(api: str, body: dict[str, Any]) -> tuple[ApiRequest, bytes]:
     """Return the request's checked fields and its JSON text.
 
     Raises:
@@ -158,7 +226,7 @@ def _check_finite(body: dict[str, Any]) -> None:
             raise msgspec.ValidationError(f"Expected a finite number - at `$.{name}`")
 
 
-def _check_prompt(request: Sampling) -> None:
+def _check_prompt(request: ApiRequest) -> None:
     """Refuse a list that is no prompt and no batch of them, or an empty prompt inside a batch."""
     if isinstance(request, CompletionRequest) and isinstance(request.prompt, list):
         first = request.prompt[0]

@@ -5,6 +5,15 @@ from typing import Any
 from autellix.schemas.base import Message
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 
+SOURCES = frozenset(
+    {
+        *("autellix", "thunderagent", "session", "dynamo", "claude-code", "codex", "opencode"),
+        *("llm-d", "aibrix", "smg", "litellm", "agentic-context", "conversation"),
+        *("url", "started", "none"),
+    }
+)
+"""What can tell that calls are of one program: the conventions by which clients name it, its own start, or nothing."""
+
 
 class StartSession(Message, tag="start_session", frozen=True, kw_only=True):
     """Begin a program. Answered by `SessionStarted`."""
@@ -44,6 +53,7 @@ class EndSession(Message, tag="end_session", frozen=True, kw_only=True):
     """End a program and cancel what it still runs. Answered by `SessionEnded`; ending twice is harmless."""
 
     program_id: ProgramId
+    """Its id, or the name that its client gave it."""
 
 
 class SessionEnded(Message, tag="session_ended", frozen=True, kw_only=True):
@@ -62,8 +72,10 @@ class SubmitCall(Message, tag="submit_call", frozen=True, kw_only=True):
     session: str | None = None
     """A name of the client's own choice for its program; the first call with it starts the program.
 
-    With neither this nor `program_id` the call is a program of its own.
+    With neither this nor `program_id` the call is a program of its own. The id of a live program names that program.
     """
+    source: str = ""
+    """What told whose call it is, one of `SOURCES`, for the record of a program that begins with it."""
     agent: str = ""
     """As in `StartSession`, for a program that begins with this call; later ones change nothing."""
     thread_id: ThreadId | None = None
@@ -97,6 +109,7 @@ class GetProgram(Message, tag="get_program", frozen=True, kw_only=True):
     """Ask for one program. Answered by `ProgramRecord`."""
 
     program_id: ProgramId
+    """Its id, or the name that its client gave it: the last program of that name."""
 
 
 class ListEngines(Message, tag="list_engines", frozen=True, kw_only=True):

@@ -3,15 +3,20 @@
 import asyncio
 import contextlib
 import itertools
-import json
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextvars import Context
 from typing import Any, NamedTuple
+
+import msgspec
 
 from autellix.engine.executor import Answer, Output, Piece, Refusal
 from autellix.schemas.base import ErrorBody
 
 CODES = dict.fromkeys(("input_tokens", "input_text"), "context_length_exceeded")
 """OpenAI's error codes for the parameters that vLLM blames, where clients go by the code."""
+
+LAST_EVENTS = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
+"""What the streams of `/v1/messages` and `/v1/responses` end with, in place of `[DONE]`."""
 
 HANG_UP_S = 2.0
 """How long an application may take to notice that its client hung up."""
@@ -24,8 +29,18 @@ class Part(NamedTuple):
     body: bytes
 
 
-async def exchange(app: Any, path: str, body: bytes, headers: dict[str, str]) -> AsyncGenerator[Part, None]:
-    """Send one request and yield the answer's parts; closing the iterator early is the client hanging up."""
+async def exchange(
+    app: Any, path: str, body: bytes, headers: dict[str, str], *, context: Context | None = None
+) -> AsyncGenerator[Part, None]:
+    """Send one request and yield the answer's parts; closing the iterator early is the client hanging up.
+
+    Args:
+        app: The application.
+        path: Of its endpoint.
+        body: JSON text.
+        headers: Beside the content's type.
+        context: What the application runs in; absent: a copy of the caller's.
+    """
     parts: asyncio.Queue[Part | None] = asyncio.Queue()
     request = iter([{"type": "http.request", "body": body, "more_body": False}])
     hung_up = asyncio.Event()
@@ -42,7 +57,7 @@ async def exchange(app: Any, path: str, body: bytes, headers: dict[str, str]) ->
         elif message["type"] == "http.response.body":
             parts.put_nowait(Part(None, message.get("body", b"")))
 
-    task = asyncio.create_task(app(_scope(app, path, headers), receive, send))
+    task = asyncio.create_task(app(_scope(app, path, headers), receive, send), context=context)
     task.add_done_callback(lambda _: parts.put_nowait(None))
     try:
         while part := await parts.get():
@@ -101,7 +116,7 @@ async def outputs(parts: AsyncIterator[Part], *, stream: bool) -> AsyncIterator[
     if status != 200:
         yield refusal(_json_or_none(whole), status)
     elif not stream:
-        yield Answer(json.loads(whole))
+        yield Answer(msgspec.json.decode(whole))
     elif events.done:
         yield Answer(None)
 
@@ -111,19 +126,24 @@ class EventStream:
 
     def __init__(self) -> None:
         self.done = False
-        """Whether `[DONE]` has come."""
+        """Whether the stream's end has come."""
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Any]:
-        """Return the JSON objects of the events that are complete; `[DONE]` is none."""
+        """Return the JSON objects of the complete events; `[DONE]` is none, and an event's name is in its object."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         texts = [line[5:].strip() for line in lines if line.startswith(b"data:")]
-        self.done = self.done or b"[DONE]" in texts
-        return [json.loads(text) for text in texts if text and text != b"[DONE]"]
+        found = [msgspec.json.decode(text) for text in texts if text and text != b"[DONE]"]
+        self.done = self.done or b"[DONE]" in texts or any(map(_is_last, found))
+        return found
+
+
+def _is_last(event: Any) -> bool:
+    return isinstance(event, dict) and event.get("type") in LAST_EVENTS
 
 
 def _is_error(event: Any) -> bool:
-    return isinstance(event, dict) and "error" in event
+    return isinstance(event, dict) and bool(event.get("error"))
 
 
 def refusal(answer: Any, status: int) -> Refusal:
@@ -161,6 +181,6 @@ def int_or(value: Any, default: int) -> int:
 
 def _json_or_none(text: bytes) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None

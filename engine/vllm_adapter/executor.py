@@ -1,11 +1,10 @@
 """vLLM's AsyncLLM and its own OpenAI application, in this process, as an `Executor`.
 
 Every endpoint's rules, chat template, tool parser and error text are vLLM's. What is added: the scheduler, each call's
-facts on the way in, and its account on the way out.
+facts on the way in (`facts.py`), and its account on the way out.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -29,10 +28,11 @@ from autellix.engine.executor import (
     Turn,
 )
 from autellix.engine.vllm_adapter import asgi
+from autellix.engine.vllm_adapter.facts import context_of
 from autellix.engine.vllm_adapter.notices import NoticeSender
-from autellix.engine.vllm_adapter.options import ARG_PREFIX, to_xargs
 from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportReceiver
 from autellix.schemas.ids import CallId
+from autellix.schemas.openai import generates
 
 log = structlog.get_logger()
 
@@ -55,11 +55,12 @@ class VllmExecutor:
 
     async def run(self, call: EngineCall) -> AsyncGenerator[Output, None]:
         """Yield the call's pieces, then one answer or refusal; closing the iterator early aborts the call."""
-        self._accounts[call.call_id] = asyncio.get_running_loop().create_future()
-        body = json.dumps(self._with_facts(call)).encode()
-        parts = asgi.exchange(self._app, call.api, body, {"x-request-id": call.call_id})
+        if generates(call.api):
+            self._accounts[call.call_id] = asyncio.get_running_loop().create_future()
+        headers: dict[str, str] = {"x-request-id": call.call_id}
+        parts = asgi.exchange(self._app, call.api, call.body, headers, context=context_of(call))
         async with aclosing(parts):
-            async for output in asgi.outputs(parts, stream=bool(call.body.get("stream"))):
+            async for output in asgi.outputs(parts, stream=call.stream):
                 if isinstance(output, Refusal):
                     self._refused(call.call_id)
                 yield output
@@ -70,12 +71,6 @@ class VllmExecutor:
         future = self._accounts.get(call_id)
         if future and not future.done():
             future.set_result(Account())
-
-    def _with_facts(self, call: EngineCall) -> dict[str, Any]:
-        """Return the request with the facts its scheduler goes by; a client cannot set them itself."""
-        given = call.body.get("vllm_xargs") or {}
-        own = {key: value for key, value in given.items() if not key.startswith(ARG_PREFIX)}
-        return {**call.body, "vllm_xargs": {**own, **to_xargs(call)}}
 
     async def account(self, call_id: CallId) -> Account:
         """Return what the scheduler measured for a call whose `run` is over; nothing if it never got that far."""

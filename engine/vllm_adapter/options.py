@@ -1,4 +1,4 @@
-"""What the worker tells the scheduler (vLLM's `additional_config`) and what a call tells it (`vllm_xargs`)."""
+"""What the worker tells the scheduler (vLLM's `additional_config`) and what a call tells it (`extra_args`)."""
 
 from math import inf
 from typing import Any, NamedTuple

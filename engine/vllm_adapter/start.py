@@ -13,6 +13,7 @@ import msgspec
 
 from autellix.engine.executor import EngineCall, EngineInfo, ProgramOver, Refusal
 from autellix.engine.vllm_adapter.executor import VllmExecutor
+from autellix.engine.vllm_adapter.facts import give_facts
 from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config
 from autellix.engine.vllm_adapter.reports import ReportReceiver
@@ -44,6 +45,7 @@ async def vllm_executor(arguments: Sequence[str], options: SchedulerOptions) -> 
         namespace = make_arg_parser(FlexibleArgumentParser()).parse_args([*config, *arguments])
         async with build_async_engine_client(namespace) as engine:
             tasks = await engine.get_supported_tasks()
+            give_facts(engine)
             app = build_app(namespace, tasks, engine.model_config)
             await init_app_state(engine, app.state, namespace, tasks)
             notices = NoticeSender(sockets["notice_socket"])
@@ -130,7 +132,10 @@ async def warm_up(executor: VllmExecutor) -> None:
     for number, fields in enumerate(WARM_UPS):
         call_id = CallId(f"warm-up-{number}")
         body = {"model": executor.info.models[0], "messages": [{"role": "user", "content": "Hi"}], **fields}
-        call = EngineCall(call_id, program_id, ThreadId("main"), "/v1/chat/completions", body, ProgramFacts())
+        text, stream = msgspec.json.encode(body), bool(fields.get("stream"))
+        call = EngineCall(
+            call_id, program_id, ThreadId("main"), "/v1/chat/completions", text, stream=stream, program=ProgramFacts()
+        )
         async for output in executor.run(call):
             if isinstance(output, Refusal):
                 raise RuntimeError(f"warm-up failed: {output.error.message}")  # noqa: TRY004 - no type is at fault

@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import nats
 
 from autellix.client import Program
@@ -50,12 +51,18 @@ async def direct(rate: float, calls: int) -> list[float]:
     """Measure the engine object by itself."""
     info = EngineInfo(models=(MODEL,), policy="atlas", slots=1, kv_tokens=0, max_model_len=4096)
     executor = SimulatedExecutor(info)
-    body = {"model": MODEL, "messages": MESSAGES, "max_tokens": TOKENS}
+    body = msgspec.json.encode({"model": MODEL, "messages": MESSAGES, "max_tokens": TOKENS})
 
     async def call(number: int) -> None:
         call_id = CallId(str(number))
         engine_call = EngineCall(
-            call_id, ProgramId("bench"), ThreadId("main"), "/v1/chat/completions", body, ProgramFacts()
+            call_id,
+            ProgramId("bench"),
+            ThreadId("main"),
+            "/v1/chat/completions",
+            body,
+            stream=False,
+            program=ProgramFacts(),
         )
         async for _ in executor.run(engine_call):
             pass

@@ -144,7 +144,9 @@ class World:
     def _add(self, service_ms: float) -> None:
         name = f"call-{next(self._numbers)}"
         facts = ProgramFacts(service_ms=service_ms, critical_path_ms=service_ms)
-        call = EngineCall(CallId(name), ProgramId(name), ThreadId("main"), "/v1/completions", {}, facts)
+        call = EngineCall(
+            CallId(name), ProgramId(name), ThreadId("main"), "/v1/completions", b"{}", stream=False, program=facts
+        )
         params = SamplingParams(max_tokens=OUTPUT_TOKENS, ignore_eos=True, extra_args=to_xargs(call))
         prompt = self._random.choices(range(300, 900), k=PROMPT_TOKENS)
         self.scheduler.add_request(Request(name, prompt, params, None, block_hasher=self._hasher))

@@ -36,6 +36,7 @@ from autellix.schemas.messages import (
     EngineUp,
     Failed,
     Finished,
+    Placed,
     ReleasedCall,
     ReleaseHeld,
     RoutedCall,
@@ -194,8 +195,13 @@ class WorkerCore:
             )
         else:
             event = CallFinished(**known)
-            frame = Finished(call_id=call.call_id, seq=seq, call=event, response=end.response)
+            placed = self.placed(routed, account.wait_ms) if seq == 1 else None
+            frame = Finished(call_id=call.call_id, seq=seq, call=event, response=end.response, placed=placed)
         return [announce(event), Out(call.reply_to, frame, call.reply_json)]
+
+    def placed(self, routed: RoutedCall, wait_ms: float) -> Placed:
+        """Return what the first frame of an answer says of where it comes from."""
+        return Placed(engine_id=self.engine_id, reason=routed.reason, wait_ms=wait_ms)
 
     def _known(self, routed: RoutedCall, account: Account, now_ms: float) -> dict[str, Any]:
         return {

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import structlog
 
-from autellix.engine.executor import EngineGoneError, Executor, ProgramOver, Turn
+from autellix.engine.executor import EngineGoneError, Executor, ProgramOver, Started, Turn
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import PROGRAM_ENDS, Decoder, MalformedMessageError, is_json
@@ -180,6 +180,8 @@ class EngineWorker:
         """Tell observers that a call is held, begins or ceases to run."""
         stream = self._streams.get(turn.call_id)
         if stream:
+            if isinstance(turn, Started):
+                stream.placed = self._core.placed(stream.routed, turn.wait_ms)
             event = self._core.turn(stream.routed, turn, now_ms=wall_ms())
             self._say(announce(event))
             if isinstance(event, CallHeld):

@@ -1,7 +1,6 @@
 """One call on its engine: from its first step to how it ended."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -9,8 +8,8 @@ import structlog
 
 from autellix.engine.executor import Account, Answer, EngineCall, EngineGoneError, Executor, Piece, Refusal
 from autellix.schemas.base import ErrorBody
-from autellix.schemas.messages import Chunk, RoutedCall
-from autellix.schemas.openai import InvalidRequestError, check
+from autellix.schemas.messages import Chunk, Placed, RoutedCall
+from autellix.schemas.openai import APIS
 from autellix.services.core import Out
 from autellix.services.engine_worker.core import End
 from autellix.services.runner import wall_ms
@@ -27,6 +26,8 @@ class CallStream:
         self.routed = routed
         self.seq = 0
         """Chunks published so far."""
+        self.placed: Placed | None = None
+        """What the first chunk says of where it comes from, once that is known."""
         self._executor = executor
         self._say = say
         self._task: asyncio.Task[End] | None = None
@@ -60,8 +61,6 @@ class CallStream:
                 return await self._until_end()
         except TimeoutError:
             return End(status=504, error=late)
-        except InvalidRequestError as error:
-            return End(status=error.status, error=error.body)
         except EngineGoneError:
             return End(status=503, error=_error("The engine died during this call.", "engine_lost"))
         except Exception as error:  # one call must not end the worker
@@ -70,15 +69,17 @@ class CallStream:
 
     async def _until_end(self) -> End:
         call = self.routed.call
-        body = json.loads(call.body)
-        check(call.api, body)
-        engine_call = EngineCall(call.call_id, call.program_id, call.thread_id, call.api, body, self.routed.program)
+        if call.api not in APIS:
+            return End(status=404, error=_error(f"Unknown API: {call.api[:80]!r}.", "unknown_api"))
+        facts = self.routed.program
+        engine_call = EngineCall(call.call_id, call.program_id, call.thread_id, call.api, call.body, call.stream, facts)
         async with aclosing(self._executor.run(engine_call)) as outputs:
             async for output in outputs:
                 match output:
                     case Piece(data):
                         self.seq += 1
-                        chunk = Chunk(call_id=call.call_id, seq=self.seq, data=data)
+                        placed = self.placed if self.seq == 1 else None
+                        chunk = Chunk(call_id=call.call_id, seq=self.seq, data=data, placed=placed)
                         self._say(Out(call.reply_to, chunk, call.reply_json))
                     case Answer(response):
                         return End(response=response)

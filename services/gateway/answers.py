@@ -2,7 +2,7 @@
 
 Rules:
 * A call that fails before any of its answer was written is an HTTP error with its status; later, an `error` event.
-* An event stream ends with exactly one `data: [DONE]`, whatever happened before it.
+* An event stream ends once, as its API has it (`shapes.py`), whatever happened before.
 * A silent stream gets a comment line each heartbeat, so that no proxy takes it for dead.
 """
 
@@ -15,10 +15,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from autellix.schemas.base import ErrorBody
-from autellix.schemas.messages import Chunk, Failed, Finished
+from autellix.schemas.messages import Chunk, Failed, Finished, Placed
+from autellix.services.gateway.shapes import OPENAI, Shape
 from autellix.services.gateway.streams import CallStream, Part
 
-DONE: Final = b"data: [DONE]\n\n"
 QUEUED: Final = b": queued\n\n"
 
 
@@ -32,19 +32,21 @@ class EventStream(StreamingResponse):
         await self.stream_response(send)
 
 
-async def answer(stream: CallStream, *, streamed: bool, heartbeat_s: float, request_id: str | None) -> Response:
+async def answer(
+    stream: CallStream, shape: Shape, *, streamed: bool, heartbeat_s: float, request_id: str | None
+) -> Response:
     """Return the answer to a call once its status is known: by its first part, or by a heartbeat of silence."""
     part = await stream.next(heartbeat_s) if streamed else await _last(stream)
     headers = _headers(stream, request_id)
     match part:
         case Failed():
-            return failure(part, headers)
+            return failure(part, headers, shape)
         case Finished() if not streamed:
-            engine = {"X-Autellix-Engine": part.call.engine_id or "", "X-Autellix-Queue-Ms": f"{part.call.wait_ms:.3f}"}
-            return as_json(part.response, headers | engine)
+            return as_json(part.response, headers | _placed(part.placed))
         case _:
             headers |= {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-            return EventStream(_events(stream, part, heartbeat_s), headers=headers)
+            headers |= _placed(part.placed) if part else {}
+            return EventStream(_events(stream, part, shape, heartbeat_s), headers=headers)
 
 
 def as_json(content: Any, headers: Mapping[str, str], *, status: int = 200) -> Response:
@@ -52,16 +54,16 @@ def as_json(content: Any, headers: Mapping[str, str], *, status: int = 200) -> R
     return Response(msgspec.json.encode(content), status, dict(headers), "application/json")
 
 
-def error(status: int, body: ErrorBody, headers: Mapping[str, str]) -> Response:
-    """Return an error in the OpenAI shape."""
-    return as_json({"error": body}, headers, status=status)
+def error(status: int, body: ErrorBody, headers: Mapping[str, str], shape: Shape = OPENAI) -> Response:
+    """Return an error in the shape of its API."""
+    return as_json(shape.error(status, body), headers, status=status)
 
 
-def failure(failed: Failed, headers: Mapping[str, str]) -> Response:
+def failure(failed: Failed, headers: Mapping[str, str], shape: Shape = OPENAI) -> Response:
     """Return the HTTP error that a failed call is."""
     status = failed.status if 400 <= failed.status <= 599 else 500
     retry = {} if failed.retry_after_s is None else {"Retry-After": str(max(1, math.ceil(failed.retry_after_s)))}
-    return error(status, failed.error, {**headers, **retry})
+    return error(status, failed.error, {**headers, **retry}, shape)
 
 
 async def _last(stream: CallStream) -> Part | None:
@@ -71,25 +73,21 @@ async def _last(stream: CallStream) -> Part | None:
     return part
 
 
-async def _events(stream: CallStream, part: Part | None, heartbeat_s: float) -> AsyncIterator[bytes]:
+async def _events(stream: CallStream, part: Part | None, shape: Shape, heartbeat_s: float) -> AsyncIterator[bytes]:
     """Yield the event stream that begins with `part`."""
     while True:
         match part:
             case None:
                 yield QUEUED
             case Chunk():
-                yield b"".join(map(_event, part.data))
+                yield b"".join(map(shape.event, part.data))
             case Finished():
-                yield DONE
+                yield shape.end
                 return
             case Failed():
-                yield _event({"error": part.error}) + DONE
+                yield shape.failed(part.status, part.error) + shape.end
                 return
         part = await stream.next(heartbeat_s)
-
-
-def _event(data: Any) -> bytes:
-    return b"data: %b\n\n" % msgspec.json.encode(data)
 
 
 def _headers(stream: CallStream, request_id: str | None) -> dict[str, str]:
@@ -99,3 +97,19 @@ def _headers(stream: CallStream, request_id: str | None) -> dict[str, str]:
         "X-Autellix-Program-Id": stream.program_id,
     }
     return {name: value for name, value in named.items() if value}
+
+
+def _placed(placed: Placed | None) -> dict[str, str]:
+    """Return what the headers say of where an answer comes from."""
+    if placed is None:
+        return {}
+    return {
+        "X-Autellix-Engine": _header(placed.engine_id),
+        "X-Autellix-Reason": _header(placed.reason),
+        "X-Autellix-Queue-Ms": f"{placed.wait_ms:.3f}",
+    }
+
+
+def _header(text: str) -> str:
+    """Return a text as a header can hold it."""
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in text)

@@ -9,7 +9,7 @@ import structlog
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from autellix.schemas.messages import Failed, Finished
@@ -19,10 +19,12 @@ from autellix.services.config import GatewaySettings
 from autellix.services.gateway import answers, failures, submission
 from autellix.services.gateway.core import EngineRotation
 from autellix.services.gateway.errors import ERRORS, on_error, request_id
+from autellix.services.gateway.identity import Identities
 from autellix.services.gateway.listens import LISTENS
 from autellix.services.gateway.programs import program_routes
+from autellix.services.gateway.shapes import shape_of
 from autellix.services.gateway.streams import Inbox
-from autellix.services.runner import CoreRunner
+from autellix.services.runner import VERSION, CoreRunner
 from autellix.services.web import WebServer, health_routes
 
 log = structlog.get_logger()
@@ -49,28 +51,39 @@ def application(bus: Bus, inbox: Inbox, rotation: EngineRotation, settings: Gate
             return "the message bus cannot be reached"
         return "no engine is in rotation" if rotation.empty else None
 
-    calls = [Route(api, CallEndpoint(api, inbox, settings), methods=["POST"]) for api in APIS]
+    identities = Identities()
+    calls = [Route(api, CallEndpoint(api, inbox, identities, settings), methods=["POST"]) for api in APIS]
+    own = [Route("/version", version)]
     models = [Route("/v1/models", Models(rotation).all), Route("/v1/models/{model:path}", Models(rotation).one)]
+    programs = program_routes(bus, settings.first_frame_s)
+    within = Mount("/programs/{program}", routes=[*calls, *models])  # for who can be told a URL and nothing else
     app = Starlette(
-        routes=[*calls, *models, *program_routes(bus, settings.first_frame_s), *health_routes(why_not_ready)],
+        routes=[*calls, *own, *models, *programs, *health_routes(why_not_ready), within],
         exception_handlers=dict.fromkeys(ERRORS, on_error),
     )
     app.router.redirect_slashes = False
     return app
 
 
+async def version(_: Request) -> Response:
+    """Answer which version this is."""
+    return answers.as_json({"version": VERSION}, {})
+
+
 class CallEndpoint:
     """`POST` of one API: an ASGI application."""
 
-    def __init__(self, api: str, inbox: Inbox, settings: GatewaySettings) -> None:
+    def __init__(self, api: str, inbox: Inbox, identities: Identities, settings: GatewaySettings) -> None:
         self._api = api
         self._inbox = inbox
+        self._identities = identities
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Submit the call that the request asks for and answer with what comes back."""
         request = Request(scope, receive)
-        call = await submission.read(request, self._api, bytes_max=self._settings.body_bytes_max)
+        limit = self._settings.body_bytes_max
+        call = await submission.read(request, self._api, self._identities, bytes_max=limit)
         await _while_connected(receive, self._exchange(call, request, send))
 
     async def _exchange(self, call: submission.Submission, request: Request, send: Send) -> None:
@@ -80,6 +93,7 @@ class CallEndpoint:
                 await stream.accepted(self._settings.first_frame_s)
                 response = await answers.answer(
                     stream,
+                    shape_of(self._api),
                     streamed=call.stream,
                     heartbeat_s=self._settings.heartbeat_s,
                     request_id=request_id(request),

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.openai import InvalidRequestError
 from autellix.services.gateway import answers
+from autellix.services.gateway.shapes import shape_of
 from autellix.services.runner import error_facts
 
 log = structlog.get_logger()
@@ -42,13 +43,13 @@ async def on_error(request: Request, error: Exception) -> Response:
             return Response(status_code=HTTPStatus.BAD_REQUEST)
         case _:
             body = ErrorBody(message="Internal error.", type="server_error", code="internal_error")
-            return answers.error(HTTPStatus.INTERNAL_SERVER_ERROR, body, headers)
+            return answers.error(HTTPStatus.INTERNAL_SERVER_ERROR, body, headers, shape_of(request.url.path))
 
 
 def _refuse(request: Request, status: int, body: ErrorBody, headers: Mapping[str, str]) -> Response:
     """Return the answer to a request that is refused, and log it."""
     log.warning("refused", method=request.method, path=request.url.path, status=status, **error_facts(body))
-    return answers.error(status, body, headers)
+    return answers.error(status, body, headers, shape_of(request.url.path))
 
 
 def _refused(request: Request, error: HTTPException) -> ErrorBody:

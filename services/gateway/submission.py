@@ -1,14 +1,12 @@
 """An HTTP request becomes a call: its body is read within bounds, its program is found, its fields are left alone.
 
-Which program a call belongs to, first hit wins: the header `X-Autellix-Program-Id` (a program that was started), the
-header `X-Session-ID`, the body's `session_id` (a name of the client's own). None, or blank: a program of its own.
-What kind of agent it is, so that the policy can learn from those before it, `X-Autellix-Agent` says.
-How long the client would wait, in milliseconds, `X-Autellix-Deadline-Ms` says: full engines then refuse at once.
+Which program a call belongs to `identity.py` says; which calls' answers it needed, the header `X-Autellix-Parent-Ids`.
+What kind of agent it is, so that the policy can learn from those before it, `X-Autellix-Agent` says. How long the
+client would wait, in milliseconds, `X-Autellix-Deadline-Ms` says: full engines then refuse at once.
 What is inside the body is the session manager's to judge.
 """
 
 import asyncio
-import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -17,22 +15,17 @@ from starlette.requests import Request
 
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import encode
-from autellix.schemas.ids import ProgramId, ThreadId
 from autellix.schemas.messages import SubmitCall
 from autellix.schemas.openai import InvalidRequestError, invalid
+from autellix.services.gateway.identity import Identities, header_id, parents_of
 
-PROGRAM_HEADER: Final = "x-autellix-program-id"
-THREAD_HEADER: Final = "x-autellix-thread-id"
-SESSION_HEADER: Final = "x-session-id"
 AGENT_HEADER: Final = "x-autellix-agent"
 DEADLINE_HEADER: Final = "x-autellix-deadline-ms"
 
-ID_BYTES_MAX: Final = 256
 READ_S: Final = 30.0
 """How long a client may take to send its body."""
 
 _BODY = msgspec.json.Decoder(dict[str, Any])
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Submission(NamedTuple):
@@ -44,19 +37,23 @@ class Submission(NamedTuple):
     """Whether the client wants the answer as an event stream."""
 
 
-async def read(request: Request, api: str, *, bytes_max: int) -> Submission:
+async def read(request: Request, api: str, identities: Identities, *, bytes_max: int) -> Submission:
     """Return the call that a request asks for.
 
     Raises:
         InvalidRequestError: 400 for a body that is no JSON object or an unusable id, 408 for a body that does not
             come, 413 for one above `bytes_max`.
     """
-    body = await _read_body(request, bytes_max)
-    return submission(request.headers, body, api)
+    body = await read_body(request, bytes_max)
+    return submission(request.headers, body, api, identities, within=request.path_params.get("program"))
 
 
-async def _read_body(request: Request, bytes_max: int) -> bytes:
-    """Read the body; the rest of one that is too large is read but not kept, so that the client sees the answer."""
+async def read_body(request: Request, bytes_max: int) -> bytes:
+    """Return the body; the rest of one that is too large is read but not kept, so that the client sees the answer.
+
+    Raises:
+        InvalidRequestError: 408 for a body that does not come, 413 for one above `bytes_max`.
+    """
     kept, size = bytearray(), 0
     try:
         async with asyncio.timeout(READ_S):
@@ -72,22 +69,26 @@ async def _read_body(request: Request, bytes_max: int) -> bytes:
     return bytes(kept)
 
 
-def submission(headers: Mapping[str, str], body: bytes, api: str) -> Submission:
-    """Return the call made of a request's headers (names in lower case) and body.
+def submission(
+    headers: Mapping[str, str], body: bytes, api: str, identities: Identities, *, within: str | None = None
+) -> Submission:
+    """Return the call made of a request's headers (names in lower case) and body, within the program its URL names.
 
     Raises:
         InvalidRequestError: 400 for a body that is no JSON object, an unusable id, or a deadline that is no number.
     """
     fields = _fields(headers, body)
-    program_id, thread_id = (_header_id(headers, name) for name in (PROGRAM_HEADER, THREAD_HEADER))
-    session = _header_id(headers, SESSION_HEADER) or _id(fields.get("session_id"), "session_id")
+    identity = identities.of(headers, fields, within=within)
+    _take_out_context(fields)
     call = SubmitCall(
         body=fields,
         api=api,
-        program_id=ProgramId(program_id) if program_id else None,
-        thread_id=ThreadId(thread_id) if thread_id else None,
-        session=session,
-        agent=_header_id(headers, AGENT_HEADER) or "",
+        program_id=identity.program_id,
+        session=identity.session,
+        source=identity.source,
+        thread_id=identity.thread_id,
+        parents=parents_of(headers),
+        agent=header_id(headers, AGENT_HEADER) or "",
         deadline_ms=_deadline_ms(headers),
     )
     try:
@@ -114,22 +115,7 @@ def _deadline_ms(headers: Mapping[str, str]) -> float | None:
         raise invalid(f"{DEADLINE_HEADER} must be a number.", param=DEADLINE_HEADER) from None
 
 
-def _header_id(headers: Mapping[str, str], name: str) -> str | None:
-    value = headers.get(name)
-    try:
-        return _id(value and value.encode("latin-1").decode(), name)
-    except UnicodeDecodeError:
-        raise invalid(f"{name} is not UTF-8.", param=name) from None
-
-
-def _id(value: object, name: str) -> str | None:
-    """Return a client's id, None for a blank one; it is bounded and printable since it meets logs and tables."""
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise invalid(f"{name} must be a string.", param=name)
-    if len(value.encode()) > ID_BYTES_MAX:
-        raise invalid(f"{name} is longer than {ID_BYTES_MAX} bytes.", param=name)
-    if _CONTROL.search(value):
-        raise invalid(f"{name} holds control characters.", param=name)
-    return value.strip() or None
+def _take_out_context(fields: dict[str, Any]) -> None:
+    """Take out what tells routers whose call it is, and is no argument that an engine knows."""
+    if isinstance(arguments := fields.get("vllm_xargs"), dict):
+        arguments.pop("agentic_context", None)

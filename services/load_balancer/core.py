@@ -126,7 +126,7 @@ class LoadBalancer:
     def _place(self, admitted: AdmittedCall, now_ms: float, *, holder: Engine | None = None) -> list[Out]:
         """Send a call to the engine that the rule chooses, but not to `holder`, which gave it back."""
         call = admitted.call
-        serving = [each for each in self._engines.values() if call.model in each.load.models]
+        serving = [each for each in self._engines.values() if not call.model or call.model in each.load.models]
         if not serving:
             return self._no_engine(admitted, now_ms)
         ready = [each.as_candidate() for each in serving if each.load.state == "ready" and each is not holder]

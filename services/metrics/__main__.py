@@ -1,5 +1,6 @@
 """`python -m autellix.services.metrics`."""
 
+import os
 from contextlib import AbstractAsyncContextManager
 
 from autellix.services.bus import Bus
@@ -7,6 +8,9 @@ from autellix.services.command_line import from_command_line
 from autellix.services.metrics.app import metrics
 from autellix.services.runner import run_process
 from autellix.services.web import WebServer
+
+NICE = 5
+"""Counting may come a little later; where cores are few, calls should not wait for it."""
 
 
 def main() -> None:
@@ -16,6 +20,7 @@ def main() -> None:
     def application(bus: Bus) -> AbstractAsyncContextManager[WebServer]:
         return metrics(bus, settings.metrics, silence_s=settings.load_balancer.engine_silence_s)
 
+    os.nice(NICE)
     run_process("metrics", settings.nats.url, settings.log.level, application)
 
 

@@ -53,7 +53,8 @@ class MetricsCore:
 
     def __init__(self, silence_s: float) -> None:
         self._silence_ms = silence_s * 1000
-        self.programs_started = 0
+        self.programs_started = Counter()
+        """By what named them."""
         self.programs_ended = 0
         self.programs_expired = 0
         self.programs_live = Live(count_max=LIVE_MAX, age_max_ms=PROGRAM_AGE_MAX_MS)
@@ -78,7 +79,7 @@ class MetricsCore:
         """Count one event."""
         match message:
             case ProgramStarted():
-                self.programs_started += 1
+                self.programs_started.add(message.source)
                 self.programs_live.begin(message.program_id, message.at_ms)
             case ProgramEnded() | ProgramExpired():
                 self._program_ended(message)

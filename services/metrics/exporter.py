@@ -42,7 +42,7 @@ class Exporter(Collector):
 
     def _programs(self) -> Iterator[Metric]:
         core = self._core
-        yield CounterMetricFamily("autellix_programs_started", "Programs that began.", core.programs_started)
+        yield _counter("autellix_programs_started", "Programs that began.", core.programs_started, label_name="source")
         yield CounterMetricFamily("autellix_programs_ended", "Programs that ended.", core.programs_ended)
         yield CounterMetricFamily(
             "autellix_programs_expired", "Programs that were idle too long.", core.programs_expired
@@ -84,8 +84,8 @@ class Exporter(Collector):
         yield from (steps, info)
 
 
-def _counter(name: str, text: str, counter: Counter) -> Metric:
-    family = CounterMetricFamily(name, text, labels=["engine"])
+def _counter(name: str, text: str, counter: Counter, *, label_name: str = "engine") -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label_name])
     for label, value in counter.by_label.items():
         family.add_metric([label], value)
     return family

@@ -127,7 +127,8 @@ class ProcessTable:
         if ended_at_ms is not None and event.at_ms > ended_at_ms:
             for memory in (self._rows, self._ended, self._gone):
                 memory.pop(event.program_id, None)
-        self._row(event.program_id, event.at_ms).record.name = event.name
+        record = self._row(event.program_id, event.at_ms).record
+        record.name, record.source = event.name, event.source
 
     def _admit(self, submitted: SubmittedCall, now_ms: float) -> list[Out]:
         call = submitted.call
@@ -239,11 +240,15 @@ class ProcessTable:
         return ProgramList(programs=[row.settle(now_ms) for row in rows], at_ms=now_ms)
 
     def _get(self, request: GetProgram, now_ms: float) -> ProgramRecord | Failed:
-        row = self._rows.get(request.program_id)
+        row = self._rows.get(request.program_id) or self._last_named(request.program_id)
         if row:
             return row.settle(now_ms)
         error = ErrorBody(message="No such program.", type="not_found_error", code="program_not_found")
         return Failed(status=404, error=error)
+
+    def _last_named(self, name: str) -> Row | None:
+        """Return the program of this name that began last."""
+        return next((row for row in reversed(self._rows.values()) if name and row.record.name == name), None)
 
 
 def _remember(memory: OrderedDict[Any, Any], name: str, value: Any) -> None:

@@ -49,6 +49,7 @@ from autellix.schemas.messages import (
     TouchSession,
 )
 from autellix.schemas.openai import InvalidRequestError, check, invalid
+from autellix.schemas.requests import SOURCES
 from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Out, Reply, announce, answer
 from autellix.services.session_manager.kinds import kind_of
@@ -147,17 +148,19 @@ class SessionManager:
         if not (isfinite(ttl_ms) and 0 < ttl_ms <= self._settings.ttl_max_s * 1000):
             raise invalid(f"ttl_ms must be above 0 and at most {self._settings.ttl_max_s * 1000:.0f}.", param="ttl_ms")
         _check_name(request.agent, "agent")
-        session, outs = self._open(ProgramId(self._new_id()), request.name, ttl_ms, now_ms)
+        session, outs = self._open(ProgramId(self._new_id()), request.name, "started", ttl_ms, now_ms)
         session.kind = request.agent or None
         return [*outs, *answer(reply, SessionStarted(program_id=session.program_id, ttl_ms=ttl_ms))]
 
-    def _open(self, program_id: ProgramId, name: str, ttl_ms: float, now_ms: float) -> tuple[Session, list[Out]]:
+    def _open(
+        self, program_id: ProgramId, name: str, source: str, ttl_ms: float, now_ms: float
+    ) -> tuple[Session, list[Out]]:
         if len(self._sessions) >= self._settings.programs_max:
             raise invalid("Too many live programs; try again later.", code="too_many_programs", status=503)
         session = Session(program_id, ttl_ms, now_ms + ttl_ms)
         self._sessions[program_id] = session
         self._watch(session)
-        return session, [announce(ProgramStarted(program_id=program_id, name=name, at_ms=now_ms))]
+        return session, [announce(ProgramStarted(program_id=program_id, name=name, source=source, at_ms=now_ms))]
 
     def _touch(self, request: TouchSession, now_ms: float, reply: Reply | None) -> list[Out]:
         session = self._known(request.program_id)
@@ -166,9 +169,10 @@ class SessionManager:
 
     def _end(self, request: EndSession, now_ms: float, reply: Reply | None) -> list[Out]:
         answered = answer(reply, SessionEnded(program_id=request.program_id))
-        session = self._sessions.pop(request.program_id, None)
+        session = self._sessions.get(request.program_id) or self._sessions.get(self._named(request.program_id))
         if session is None:
             return answered
+        del self._sessions[session.program_id]
         return [*_cancel_live(session), announce(ProgramEnded(program_id=session.program_id, at_ms=now_ms)), *answered]
 
     def _cancel(self, request: CancelCalls, reply: Reply | None) -> list[Out]:
@@ -182,7 +186,7 @@ class SessionManager:
     def _submit(self, request: SubmitCall, now_ms: float, reply: Reply | None) -> list[Out]:
         if reply is None:  # nobody would hear the answer
             return []
-        sampling, text = check(request.api, request.body)
+        asked, text = check(request.api, request.body)
         self._check_call(request, text)
         session, outs = self._session_of(request, now_ms)
         call = Call(
@@ -191,16 +195,16 @@ class SessionManager:
             thread_id=request.thread_id or session.idle_thread(),
             parents=request.parents,
             api=request.api,
-            model=sampling.model,
+            model=asked.model or "",
             body=text,
-            stream=bool(sampling.stream),
+            stream=bool(asked.stream),
             reply_to=reply.subject,
             reply_json=reply.as_json,
             arrival_at_ms=now_ms,
             deadline_at_ms=None if request.deadline_ms is None else now_ms + request.deadline_ms,
         )
         if session.kind is None:
-            session.kind = request.agent or kind_of(sampling)
+            session.kind = request.agent or kind_of(asked)
         session.live[call.call_id] = call.thread_id
         self._unrouted.add(call)
         session.expires_at_ms = now_ms + session.ttl_ms
@@ -235,9 +239,11 @@ class SessionManager:
         ttl_ms = self._settings.ttl_s * 1000
         if request.session and request.session.strip():
             program_id = self._named(request.session)
-            known = self._sessions.get(program_id)
-            return (known, []) if known else self._open(program_id, request.session, ttl_ms, now_ms)
-        session, outs = self._open(ProgramId(self._new_id()), "", ttl_ms, now_ms)
+            known = self._sessions.get(program_id) or self._sessions.get(ProgramId(request.session))
+            if known:
+                return known, []
+            return self._open(program_id, request.session, _source(request, "session"), ttl_ms, now_ms)
+        session, outs = self._open(ProgramId(self._new_id()), "", _source(request, "none"), ttl_ms, now_ms)
         session.single_call = True
         return session, outs
 
@@ -262,6 +268,11 @@ class SessionManager:
             return []
         del self._sessions[session.program_id]
         return [announce(ProgramEnded(program_id=session.program_id, at_ms=now_ms))]
+
+
+def _source(request: SubmitCall, default: str) -> str:
+    """Return what told whose call it is; it becomes a label, so clients cannot make names for it up."""
+    return request.source if request.source in SOURCES else default
 
 
 def _check_name(text: str, param: str) -> None:

@@ -192,11 +192,11 @@ async def test_call_of_an_earlier_life(worker: Worker) -> None:
 
 async def test_bad_call(worker: Worker) -> None:
     """A bad request that got this far fails alone."""
-    await worker.send(1, body=b'{"model":"m","messages":[]}')
+    await worker.send(1, api="/sleep")
     await worker.send(2, body=b"no json")
     await worker.send(3)
 
-    assert sorted(await worker.ends(3)) == [("c1", 400), ("c2", 500), ("c3", 200)]
+    assert sorted(await worker.ends(3)) == [("c1", 404), ("c2", 500), ("c3", 200)]
 
 
 async def test_answer_larger_than_the_bus_carries(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

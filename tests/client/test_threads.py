@@ -175,4 +175,4 @@ async def test_results_are_not_kept_alive() -> None:
     await asyncio.sleep(0)  # the loop itself keeps what woke the running task
     gc.collect()
 
-    assert len(calls.threads._by_task) == 1
+    assert len(calls.threads._by_flow) == 1

@@ -24,7 +24,7 @@ PLAN = Plan(
         "engine_worker.first_quantum_ms=50.0",
         "engine_worker.max_model_len=2048",
         "engine_worker.heartbeat_s=0.2",
-        'engine_worker.vllm_args=["--dtype", "float32"]',
+        'engine_worker.vllm_args=["--dtype", "float32", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]',
     ),
 )
 

@@ -25,6 +25,7 @@ from autellix.schemas.messages import (
     EngineLoad,
     Failed,
     Finished,
+    Placed,
     SubmitCall,
 )
 from autellix.services.bus import Bus, Delivery
@@ -37,6 +38,7 @@ SERVER = Path(sysconfig.get_path("scripts")) / "nats-server"
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
 CALL = CallId("call-1")
 PROGRAM = ProgramId("program-1")
+PLACED = Placed(engine_id=EngineId("e0"), reason="home engine", wait_ms=12.5)
 
 
 @dataclass
@@ -57,7 +59,8 @@ class PlayedCall:
 
     async def chunk(self, seq: int, *data: Any) -> None:
         """Answer with a part of a stream."""
-        await self.send(encode(Chunk(call_id=CALL, seq=seq, data=list(data))))
+        placed = PLACED if seq == 1 else None
+        await self.send(encode(Chunk(call_id=CALL, seq=seq, data=list(data), placed=placed)))
 
     async def finish(self, seq: int, response: Any = None) -> None:
         """Answer with the last frame of a call that was answered."""
@@ -70,7 +73,8 @@ class PlayedCall:
             engine_id=EngineId("e0"),
             wait_ms=12.5,
         )
-        await self.send(encode(Finished(call_id=CALL, seq=seq, call=end, response=response)))
+        placed = PLACED if seq == 1 else None
+        await self.send(encode(Finished(call_id=CALL, seq=seq, call=end, response=response, placed=placed)))
 
     async def fail(self, status: int, *, retry_after_s: float | None = None) -> None:
         """Answer with the last frame of a call that failed."""

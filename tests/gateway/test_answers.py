@@ -33,6 +33,7 @@ async def test_plain_answer(front: Front) -> None:
         "x-autellix-call-id": "call-1",
         "x-autellix-program-id": "program-1",
         "x-autellix-engine": "e0",
+        "x-autellix-reason": "home engine",
         "x-autellix-queue-ms": "12.500",
     }
     assert expected == {name: answer.headers[name] for name in expected}
@@ -61,6 +62,8 @@ async def test_stream_bytes(front: Front) -> None:
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert answer.headers["x-autellix-call-id"] == "call-1"
+    placed = [answer.headers[f"x-autellix-{name}"] for name in ("engine", "reason", "queue-ms")]
+    assert placed == ["e0", "home engine", "12.500"]
     expected = 'data: {"n":1}\n\ndata: {"n":2}\n\ndata: {"text":"é\\n"}\n\ndata: [DONE]\n\n'
     assert answer.content.decode() == expected
 

@@ -49,7 +49,9 @@ def test_scheduler_without_options(config: object) -> None:
 def test_facts_survive_the_way(service_ms: float, path_ms: float, waiting_ms: float, kind: str) -> None:
     """A call's facts come out of the flat arguments as they went in."""
     facts = ProgramFacts(service_ms=service_ms, critical_path_ms=path_ms, waiting_ms=waiting_ms, kind=kind)
-    call = EngineCall(CallId("c1"), ProgramId("p"), ThreadId("main"), "/v1/completions", {}, facts)
+    call = EngineCall(
+        CallId("c1"), ProgramId("p"), ThreadId("main"), "/v1/completions", b"{}", stream=False, program=facts
+    )
 
     assert from_xargs({**to_xargs(call), "other": [1]}, "request-1") == ("c1", "p", "main", facts, False)
 

@@ -8,7 +8,8 @@ import pytest
 from autellix.schemas.codec import Decoder
 from autellix.schemas.messages import SubmitCall
 from autellix.schemas.openai import InvalidRequestError
-from autellix.services.gateway.submission import ID_BYTES_MAX, submission
+from autellix.services.gateway.identity import ID_BYTES_MAX, Identities
+from autellix.services.gateway.submission import submission
 
 CALLS: Decoder[SubmitCall] = Decoder(SubmitCall)
 LIMIT = "é" * (ID_BYTES_MAX // 2)
@@ -16,7 +17,7 @@ LIMIT = "é" * (ID_BYTES_MAX // 2)
 
 def call(headers: dict[str, str], **body: object) -> SubmitCall:
     """Return what a request with these headers and fields submits."""
-    return CALLS.decode(submission(headers, msgspec.json.encode(body), "/v1/completions").payload)
+    return CALLS.decode(submission(headers, msgspec.json.encode(body), "/v1/completions", Identities()).payload)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,19 @@ def test_body_keeps_its_session() -> None:
     assert call({}, session_id=" a ", x=1).body == {"session_id": " a ", "x": 1}
 
 
+def test_context_for_routers() -> None:
+    """What tells routers whose call it is goes no further: engines refuse it. Other arguments stay."""
+    submitted = call({}, vllm_xargs={"agentic_context": {"program_id": "p"}, "mine": 1})
+
+    assert (submitted.session, submitted.source) == ("p", "agentic-context")
+    assert submitted.body == {"vllm_xargs": {"mine": 1}}
+
+
+def test_parents() -> None:
+    """The calls whose answers this one needed go along."""
+    assert call({"x-autellix-parent-ids": "call-1,call-2"}).parents == ("call-1", "call-2")
+
+
 @pytest.mark.parametrize("value", ["x" * (ID_BYTES_MAX + 1), "é" * ID_BYTES_MAX, "a\nb", "a\x00", "\x9b31m", 7, ["a"]])
 def test_unusable_session(value: object) -> None:
     """A name that is too long, is no text or holds control characters is refused by its field."""
@@ -86,4 +100,4 @@ def test_unusable_session(value: object) -> None:
 @pytest.mark.parametrize(("stream", "expected"), [(True, True), (False, False), (None, False), ("yes", False)])
 def test_stream(stream: object, expected: object) -> None:
     """Only `true` asks for an event stream; what is no truth value is the session manager's to refuse."""
-    assert submission({}, msgspec.json.encode({"stream": stream}), "/v1/completions").stream is expected
+    assert submission({}, msgspec.json.encode({"stream": stream}), "/v1/completions", Identities()).stream is expected

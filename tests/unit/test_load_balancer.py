@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autellix.schemas.ids import CallId, ProgramId
-from autellix.schemas.messages import AdmittedCall, CallRouted, EngineList, ListEngines, ProgramEnded, ProgramFacts
+from autellix.schemas.messages import (
+    AdmittedCall,
+    CallFailed,
+    CallRouted,
+    EngineList,
+    ListEngines,
+    ProgramEnded,
+    ProgramFacts,
+    RoutedCall,
+)
 from autellix.services.core import Reply
 from autellix.services.load_balancer.engine import Sent
 
@@ -158,3 +167,12 @@ def test_list(world: World) -> None:
         ("e0", "ready", 0),
         ("e1", "draining", 3),
     ]
+
+
+def test_any_model(world: World) -> None:
+    """A call that names no model is for whichever engine there is; one that names an unknown model is refused."""
+    anywhere, _ = world.admit(model="")
+    nowhere, _ = world.admit(model="other")
+
+    assert isinstance(anywhere.message, RoutedCall)
+    assert isinstance(nowhere.message, CallFailed)

@@ -102,7 +102,7 @@ def test_programs() -> None:
         ProgramExpired(program_id=Q, at_ms=4000.0),
     )
 
-    assert (core.programs_started, core.programs_ended, core.programs_expired) == (3, 1, 1)
+    assert (sum(core.programs_started.by_label.values()), core.programs_ended, core.programs_expired) == (3, 1, 1)
     assert len(core.programs_live) == 1
     assert core.program_duration.sums_s == {"ended": 2.0, "expired": 4.0}
 

@@ -265,3 +265,17 @@ def test_session_used_again(table: ProcessTable, others: int) -> None:
     assert (record(table).state, record(table).name, record(table).live_calls) == ("running", "again", 1)
     table.handle(ProgramEnded(program_id=P, at_ms=2000.0), 2000.0)
     assert record(table).ended_at_ms == 2000.0
+
+
+def test_by_name() -> None:
+    """A program may be asked for by its name; of several of one name it is the last."""
+    table = ProcessTable(ProcessTableSettings())
+    for number in (1, 2):
+        event = ProgramStarted(program_id=ProgramId(f"p{number}"), name="agent", source="codex", at_ms=1.0)
+        table.handle(event, 1.0)
+    (found,) = table.handle(GetProgram(program_id=ProgramId("agent")), 1.0, INBOX)
+    (nobody,) = table.handle(GetProgram(program_id=ProgramId("")), 1.0, INBOX)
+
+    assert isinstance(found.message, ProgramRecord)
+    assert (found.message.program_id, found.message.source) == ("p2", "codex")
+    assert isinstance(nobody.message, Failed)

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
 import pytest
 
 from autellix.engine.executor import Answer, EngineCall, EngineInfo, Output, Piece
@@ -26,7 +27,15 @@ def call(api: str = CHAT, **fields: Any) -> EngineCall:
     """Return a call with these fields in its body."""
     prompt = {"messages": [{"role": "user", "content": "hi"}]} if api == CHAT else {"prompt": "hi"}
     body = {"model": "m", **prompt, **fields}
-    return EngineCall(CallId("c1"), ProgramId("p"), ThreadId("main"), api, body, ProgramFacts())
+    return EngineCall(
+        CallId("c1"),
+        ProgramId("p"),
+        ThreadId("main"),
+        api,
+        msgspec.json.encode(body),
+        bool(body.get("stream")),
+        ProgramFacts(),
+    )
 
 
 async def outputs(run: AsyncGenerator[Output, None]) -> list[Output]:

@@ -5,8 +5,10 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from autellix.engine.executor import (
@@ -27,6 +29,7 @@ from autellix.engine.executor import (
 )
 from autellix.engine.vllm_adapter import executor as module
 from autellix.engine.vllm_adapter.executor import VllmExecutor
+from autellix.engine.vllm_adapter.facts import give_facts
 from autellix.engine.vllm_adapter.notices import NoticeReceiver, NoticeSender
 from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportReceiver, ReportSender
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
@@ -60,6 +63,11 @@ class Engine:
         self.status, self.answer = 200, {"ok": True}
         self.before_the_answer: Callable[[], None] = lambda: self.tell(ENDED)
         self.request: dict[str, Any] = {}
+        self.extra_args: dict[str, Any] | None = None
+
+    def generate(self, _prompt: str, sampling_params: Any, _request_id: str) -> None:
+        """Note what the scheduler would be given."""
+        self.extra_args = sampling_params.extra_args
 
     def tell(self, report: Report) -> None:
         """Let the scheduler report."""
@@ -69,6 +77,7 @@ class Engine:
     async def __call__(self, _scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Serve one request."""
         self.request = json.loads((await receive())["body"])
+        self.generate("Hi", SimpleNamespace(extra_args=self.request.get("vllm_xargs")), "request-1")
         self.before_the_answer()
         await send({"type": "http.response.start", "status": self.status})
         await send({"type": "http.response.body", "body": json.dumps(self.answer).encode()})
@@ -90,6 +99,7 @@ async def engine() -> AsyncIterator[Engine]:
 def executor(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> VllmExecutor:
     """Return the executor; it does not wait long for a report."""
     monkeypatch.setattr(module, "REPORT_WAIT_S", 0.05)
+    give_facts(engine)
     return VllmExecutor(engine, engine, EngineInfo(("m",), "atlas", 1, 0, 100), engine.receiver, engine.sender)
 
 
@@ -97,7 +107,8 @@ async def run(executor: VllmExecutor, **fields: Any) -> list[Output]:
     """Return everything that one call brings."""
     body = {"model": "m", "messages": [], **fields}
     facts = ProgramFacts(service_ms=7.0)
-    call = EngineCall(CALL, ProgramId("p"), ThreadId("main"), "/v1/chat/completions", body, facts)
+    text = msgspec.json.encode(body)
+    call = EngineCall(CALL, ProgramId("p"), ThreadId("main"), "/v1/chat/completions", text, stream=False, program=facts)
     return [output async for output in executor.run(call)]
 
 
@@ -146,10 +157,19 @@ async def test_facts_cannot_be_forged(executor: VllmExecutor, engine: Engine) ->
     """The scheduler gets the program's facts, whatever the client puts in their place; its own arguments stay."""
     await run(executor, vllm_xargs={"autellix_service_ms": 0.0, "autellix_new": 1, "mine": "x"})
 
-    assert engine.request["vllm_xargs"]["autellix_service_ms"] == 7.0
-    assert engine.request["vllm_xargs"]["autellix_call_id"] == "call-1"
-    assert engine.request["vllm_xargs"]["mine"] == "x"
-    assert "autellix_new" not in engine.request["vllm_xargs"]
+    assert engine.extra_args is not None
+    assert engine.extra_args["autellix_service_ms"] == 7.0
+    assert engine.extra_args["autellix_call_id"] == "call-1"
+    assert engine.extra_args["mine"] == "x"
+    assert "autellix_new" not in engine.extra_args
+
+
+async def test_each_call_has_its_own_facts(executor: VllmExecutor, engine: Engine) -> None:
+    """Facts go with their call and no further: what is asked of the engine outside of calls has none."""
+    await run(executor)
+    engine.generate("Hi", SimpleNamespace(extra_args=None), "request-2")
+
+    assert engine.extra_args is None
 
 
 async def test_turns_and_busy(executor: VllmExecutor, engine: Engine) -> None:

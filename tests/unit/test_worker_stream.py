@@ -113,7 +113,8 @@ async def test_engine_gets_the_body() -> None:
     engine = PlayedEngine(Answer({"x": 1}))
 
     assert await stream_of(engine).run() == End(response={"x": 1})
-    assert engine.calls[0].body["messages"] == [{"role": "user", "content": "hi"}]
+    assert engine.calls[0].body == BODY
+    assert engine.calls[0].stream
     assert engine.calls[0].program == ProgramFacts()
 
 
@@ -146,20 +147,15 @@ async def test_engine_that_cancels_itself() -> None:
     assert (await stream_of(PlayedEngine(asyncio.CancelledError())).run()).outcome == "cancelled"
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"model": "m", "messages": []}', b'{"model": "m", "messages": [{}]}'])
-async def test_bad_body(body: bytes) -> None:
-    """A request that reached the worker unchecked is checked here, and does not reach the engine."""
+@pytest.mark.parametrize("api", ["/sleep", "/v1/completions/../../sleep", "", "sleep"])
+async def test_other_endpoints_of_the_engine(api: str) -> None:
+    """Of the engine's endpoints, which can put it to sleep or read its files, calls reach the generating ones only."""
     engine = PlayedEngine(Answer({}))
-    end = await stream_of(engine, body=body).run()
+    end = await stream_of(engine, api=api).run()
 
-    assert (end.outcome, end.status) == ("failed", 400)
+    assert end.error
+    assert (end.status, end.error.code) == (404, "unknown_api")
     assert not engine.calls
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b"null"])
-async def test_body_that_is_none(body: bytes) -> None:
-    """Bytes that are no request end the call and nothing else."""
-    assert (await stream_of(PlayedEngine(Answer({})), body=body).run()).outcome == "failed"
 
 
 async def test_stop() -> None:

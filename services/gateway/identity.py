@@ -1,0 +1,169 @@
+"""Which program an HTTP request belongs to, and which thread of it: by what agents, routers and clients send as it is.
+
+The first rule that finds a program decides, and its source goes into the program's record. A program that was started
+is named by its own id; all others by a name of the client's choice, and the first call with a name begins its program.
+Without any name a request is a program of its own.
+
+A sub-agent with a session of its own counts as its root: who waits is the root's user, so fairness is the root's, and
+the sub-agent is a thread of it. What only says which cache is near (`prompt_cache_key`, `user`) names no program: many
+agents share one.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
+from autellix.schemas.openai import invalid
+
+ID_BYTES_MAX: Final = 256
+ROOTS_MAX: Final = 10_000
+"""Sub-agents whose roots are remembered, the quiet ones go first."""
+
+THREAD_HEADER: Final = "x-autellix-thread-id"
+PARENTS_HEADER: Final = "x-autellix-parent-ids"
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class Rule(NamedTuple):
+    """Where one kind of client names its programs; a field is a header, or a path in the body if it starts with `.`."""
+
+    source: str
+    program: tuple[str, ...]
+    thread: tuple[str, ...] = ()
+    parent: tuple[str, ...] = ()
+    """The session that began this one."""
+
+
+RULES: Final = (
+    Rule("autellix", ("x-autellix-program-id",)),
+    Rule("thunderagent", (".program_id", ".metadata.program_id"), (".thread_id",)),
+    Rule("session", ("x-session-id", ".session_id", ".vllm_xargs.session_id")),
+    Rule("dynamo", ("x-dynamo-session-id",), parent=("x-dynamo-parent-session-id",)),
+    Rule("claude-code", ("x-claude-code-session-id",), ("x-claude-code-agent-id",)),
+    Rule("codex", ("session-id", "session_id"), ("thread-id",)),
+    Rule("opencode", ("x-session-affinity",), parent=("x-parent-session-id",)),
+    Rule("llm-d", ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")),
+    Rule("aibrix", ("x-aibrix-session-key",)),
+    Rule("smg", ("x-smg-routing-key",)),
+    Rule("litellm", ("x-litellm-session-id",)),
+    Rule("agentic-context", (".vllm_xargs.agentic_context.program_id",)),
+    Rule("conversation", (".conversation", ".conversation.id")),
+)
+"""The most explicit first: what a client says to us, then sessions, agents by their habits, other routers' keys."""
+
+STARTED: Final = RULES[0].source
+"""The rule whose programs were started, and are known by the ids that we gave them."""
+URL: Final = "url"
+"""The source of a program that the request's URL names."""
+NOBODY: Final = "none"
+"""The source of a program that nobody named."""
+
+
+class Identity(NamedTuple):
+    """Whose a request is."""
+
+    source: str
+    program_id: ProgramId | None = None
+    """A program that was started."""
+    session: str | None = None
+    """A name of the client's own choice."""
+    thread_id: ThreadId | None = None
+
+
+class Identities:
+    """Finds out whose requests are; it remembers which sub-agents belong to which roots."""
+
+    def __init__(self) -> None:
+        self._roots: OrderedDict[str, str] = OrderedDict()
+
+    def of(self, headers: Mapping[str, str], body: Mapping[str, Any], *, within: str | None = None) -> Identity:
+        """Return whose a request is.
+
+        Args:
+            headers: Names in lower case.
+            body: Its fields.
+            within: The program that its URL names; sessions that it names itself are threads of that one.
+
+        Raises:
+            InvalidRequestError: 400 for an id that is too long, no text, or holds control characters.
+        """
+        thread = header_id(headers, THREAD_HEADER)
+        for rule in RULES:
+            name, parent = (_first(fields, headers, body) for fields in (rule.program, rule.parent))
+            if name or parent:
+                leaf = name if parent or within else None
+                thread = thread or _first(rule.thread, headers, body) or leaf
+                found = self._identity(rule.source, name, parent, thread)
+                break
+        else:
+            found = self._identity(NOBODY, None, None, thread)
+        return found._replace(source=URL, program_id=None, session=_checked(within, "program")) if within else found
+
+    def _identity(self, source: str, name: str | None, parent: str | None, thread: str | None) -> Identity:
+        root = self._root(name, parent) if parent else name
+        thread_id = ThreadId(thread) if thread else None
+        if source == STARTED:
+            return Identity(source, program_id=ProgramId(root or ""), thread_id=thread_id)
+        return Identity(source, session=root, thread_id=thread_id)
+
+    def _root(self, name: str | None, parent: str) -> str:
+        """Return who began the session that began this one, and so on."""
+        root = self._roots.get(parent, parent)
+        if name and name != root:
+            self._roots[name] = root
+            self._roots.move_to_end(name)
+            if len(self._roots) > ROOTS_MAX:
+                self._roots.popitem(last=False)
+        return root
+
+
+def parents_of(headers: Mapping[str, str]) -> tuple[CallId, ...]:
+    """Return the calls whose answers a request needed, as its header lists them, with commas between."""
+    names = (_checked(part, PARENTS_HEADER) for part in headers.get(PARENTS_HEADER, "").split(","))
+    return tuple(CallId(name) for name in names if name)
+
+
+def header_id(headers: Mapping[str, str], name: str) -> str | None:
+    """Return the id in a header, None for none or a blank one.
+
+    Raises:
+        InvalidRequestError: 400 for one that is unusable.
+    """
+    value = headers.get(name)
+    try:
+        return _checked(value and value.encode("latin-1").decode(), name)
+    except UnicodeDecodeError:
+        raise invalid(f"{name} is not UTF-8.", param=name) from None
+
+
+def _first(fields: Iterable[str], headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
+    """Return the first id in `fields`."""
+    for field in fields:
+        found = _in_body(body, field[1:]) if field.startswith(".") else header_id(headers, field)
+        if found:
+            return found
+    return None
+
+
+def _in_body(body: Mapping[str, Any], path: str) -> str | None:
+    """Return the id at a path; a name on the way that holds no fields holds no id, and neither does an object."""
+    value: Any = body
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return None if isinstance(value, Mapping) else _checked(value, path)
+
+
+def _checked(value: object, name: str) -> str | None:
+    """Return a client's id, None for a blank one; it is bounded and printable since it meets logs and tables."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise invalid(f"{name} must be a string.", param=name)
+    if len(value.encode()) > ID_BYTES_MAX:
+        raise invalid(f"{name} is longer than {ID_BYTES_MAX} bytes.", param=name)
+    if _CONTROL.search(value):
+        raise invalid(f"{name} holds control characters.", param=name)
+    return value.strip() or None
