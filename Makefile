@@ -6,7 +6,7 @@ BIN := .venv/bin
 MODEL ?= smollm2-135m-instruct
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench bench-long bench-overhead bench-scheduler bench-gate calibrate figures pre-commit pins clean
+.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench bench-long bench-overhead bench-gateway bench-scheduler bench-gate calibrate figures pre-commit pins clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench-long: install ## The same with every system and workload; goes on where it
 
 bench-overhead: install ## Measure what the pipeline adds to a call
 	@$(BIN)/python ops/bench/overhead.py
+
+bench-gateway: install ## Measure what the way through the gateway costs against vLLM's own server
+	@$(BIN)/python ops/bench/gateway.py
 
 bench-scheduler: install ## Measure what our scheduler adds to a step
 	@VLLM_LOGGING_LEVEL=ERROR $(BIN)/python ops/bench/scheduler.py

@@ -9,10 +9,12 @@ from autellix.client.answer import Answer
 from autellix.client.call import Patience, Stream
 from autellix.client.errors import AutellixError, CallFailedError, UnreachableError
 from autellix.client.instrument import instrument
+from autellix.client.multi_llm_engine import AsyncMultiLLMEngine
 from autellix.client.program import Program
 
 __all__ = [
     "Answer",
+    "AsyncMultiLLMEngine",
     "AutellixError",
     "CallFailedError",
     "Patience",

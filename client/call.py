@@ -83,8 +83,13 @@ class LiveCall:
         except TimeoutError as error:
             raise failure(504, f"No sign of the call within {within_s:g} s.", "silence") from error
 
+    async def abort(self) -> None:
+        """Have the engine give the call up, and read on: its last frame says that it was cancelled."""
+        order = CancelCalls(call_id=self.call_id)
+        await self._connection.publish(subjects.CALLS_CANCEL, order, reply=self._connection.nowhere())
+
     async def cancel(self) -> None:
-        """Have the engine give the call up."""
+        """Have the engine give the call up; nobody reads its frames any more."""
         with suppress(CallFailedError):  # the call is over, or the bus is away: nothing is left to be cancelled
             if self._accepted is None:
                 await self.accepted(CANCEL_S)

@@ -6,6 +6,7 @@ subscription, made before the first call: no frame of an answer can come before 
 
 import asyncio
 import itertools
+import json
 import logging
 import os
 import re
@@ -14,8 +15,10 @@ from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
+import msgspec
 import nats.errors
 from nats.aio.client import Client
+from nats.js import JetStreamContext
 
 from autellix.client.errors import CallFailedError, UnreachableError, failure
 from autellix.client.inbox import Inbox, decode
@@ -32,7 +35,7 @@ CONNECT_S = 5.0
 REQUEST_S = 10.0
 RECONNECT_WAIT_S = 0.5
 
-T = TypeVar("T", bound=Message)
+T = TypeVar("T", bound=msgspec.Struct)
 _ANSWERS: Decoder[SessionAnswer | TableAnswer] = Decoder(SessionAnswer | TableAnswer)
 
 
@@ -58,6 +61,29 @@ class Connection:
             inbox.end(_nobody())
         else:
             inbox.put(msg.data)
+
+    async def ping(self, within_s: float) -> list[str]:
+        """Return the names of the NATS micro services that answer in time, each as often as there are instances."""
+        names: list[str] = []
+
+        async def heard(msg: Any) -> None:
+            if msg.data:
+                names.append(str(json.loads(msg.data)["name"]))
+
+        inbox = self._client.new_inbox()
+        subscription = await self._client.subscribe(inbox, cb=heard)
+        await self._client.publish("$SRV.PING", reply=inbox)
+        await asyncio.sleep(within_s)
+        await subscription.unsubscribe()
+        return names
+
+    def jetstream(self) -> JetStreamContext:
+        """Return what asks for messages that the server has kept."""
+        return self._client.jetstream()
+
+    def nowhere(self) -> str:
+        """Return a subject for an answer that is of no interest."""
+        return str(self._client.new_inbox())
 
     @contextmanager
     def inbox(self) -> Iterator[Inbox]:
@@ -158,9 +184,14 @@ async def connect(url: str) -> Connection:
     return connection
 
 
+def without_secret(url: str) -> str:
+    """Return a URL as it may be shown: without user and password."""
+    return re.sub(r"//[^/]*@", "//", url)
+
+
 def _unreachable(url: str, error: Exception) -> UnreachableError:
     """Return the error for a server that cannot be used, without the URL's password."""
-    without_password = re.sub(r"//[^/]*@", "//", url)
+    without_password = without_secret(url)
     reason = str(error) or type(error).__name__  # a timeout has no text
     hint = "; is AUTELLIX_NATS_URL set? `autellix up` prints it" if url == DEFAULT_URL else ""
     return UnreachableError(f"No NATS server at {without_password}: {reason}{hint}")

@@ -28,6 +28,8 @@ from autellix.schemas.requests import (
 
 log = logging.getLogger("autellix")
 
+CHAT = "/v1/chat/completions"
+
 Messages = Sequence[Mapping[str, Any]]
 
 
@@ -118,7 +120,7 @@ class Program:
             CallFailedError: when the call is refused or fails.
         """
         body = {"model": self.model, **fields, "messages": list(messages), "stream": False}
-        async with self._submitted(body, parents, deadline_s) as call:
+        async with self.submitted(body, parents, deadline_s) as call:
             return await call.answer()
 
     def stream(
@@ -134,13 +136,28 @@ class Program:
         The arguments and errors are those of `chat`; leaving the iteration early cancels the call.
         """
         body = {"model": self.model, "stream_options": {"include_usage": True}, **fields}
-        return Stream(self._submitted({**body, "messages": list(messages), "stream": True}, parents, deadline_s))
+        return Stream(self.submitted({**body, "messages": list(messages), "stream": True}, parents, deadline_s))
 
     @asynccontextmanager
-    async def _submitted(
-        self, body: dict[str, Any], parents: Sequence[CallId] | None, deadline_s: float | None
+    async def submitted(
+        self,
+        body: dict[str, Any],
+        parents: Sequence[CallId] | None = None,
+        deadline_s: float | None = None,
+        *,
+        api: str = CHAT,
     ) -> AsyncIterator[LiveCall]:
-        """Submit a call as the next one of the running task's thread."""
+        """Submit a call as the next one of the running task's thread; leaving before its end cancels it.
+
+        Args:
+            body: The request, as its API defines it.
+            parents: As in `chat`.
+            deadline_s: As in `chat`.
+            api: The path of the API.
+
+        Raises:
+            CallFailedError: when the call is refused.
+        """
         if self._open is None:
             raise RuntimeError("a program makes its calls inside its `async with` block")
         connection, threads = self._open
@@ -150,6 +167,7 @@ class Program:
             program_id=self.id,
             thread_id=thread.id,
             parents=thread.parents() if parents is None else tuple(parents),
+            api=api,
             deadline_ms=deadline_s and deadline_s * 1000,
         )
         async with submitted(connection, request, self._patience) as call:

@@ -1,19 +1,56 @@
 """What a client asks the services about themselves."""
 
+from contextlib import suppress
+
 from autellix.client.connection import Connection
-from autellix.client.errors import failure
+from autellix.client.errors import CallFailedError, failure
 from autellix.schemas import subjects
-from autellix.schemas.requests import ListEngines, ListPrograms
-from autellix.schemas.table import EngineList, ProgramList
+from autellix.schemas.ids import ProgramId
+from autellix.schemas.requests import EndSession, GetProgram, ListEngines, ListPrograms, SessionEnded
+from autellix.schemas.table import EngineList, ProgramList, ProgramRecord
+
+PREFIX_MIN = 4
+"""Characters of an id, as `autellix ps` shows its beginning, that may stand for it."""
 
 
-async def list_programs(connection: Connection) -> ProgramList:
-    """Return the process table.
+async def list_programs(connection: Connection, *, include_ended: bool = True) -> ProgramList:
+    """Return the process table, or of it the programs that run.
 
     Raises:
         CallFailedError: when no service answers.
     """
-    return await connection.request(subjects.PROGRAMS_LIST, ListPrograms(), ProgramList)
+    return await connection.request(subjects.PROGRAMS_LIST, ListPrograms(include_ended=include_ended), ProgramList)
+
+
+async def get_program(connection: Connection, name: str) -> ProgramRecord:
+    """Return one program, by its id, the beginning of it, its name or its label; of several of one name the last.
+
+    Raises:
+        CallFailedError: when there is none, or no service answers.
+    """
+    try:
+        return await connection.request(subjects.PROGRAMS_GET, GetProgram(program_id=ProgramId(name)), ProgramRecord)
+    except CallFailedError as error:
+        if error.status != 404:
+            raise
+        programs = (await list_programs(connection)).programs
+        begin_so = [each for each in programs if len(name) >= PREFIX_MIN and each.program_id.startswith(name)]
+        labelled = [each for each in programs if each.name == name]
+        if len(begin_so) != 1 and not labelled:
+            raise
+        return max(labelled or begin_so, key=lambda each: each.started_at_ms)
+
+
+async def end_program(connection: Connection, name: str) -> SessionEnded:
+    """End a program, named as in `get_program`; to end one that is over, or never was, is no error.
+
+    Raises:
+        CallFailedError: when no service answers.
+    """
+    program_id = ProgramId(name)
+    with suppress(CallFailedError):
+        program_id = (await get_program(connection, name)).program_id
+    return await connection.request(subjects.SESSIONS_END, EndSession(program_id=program_id), SessionEnded)
 
 
 async def list_engines(connection: Connection) -> EngineList:

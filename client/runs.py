@@ -6,7 +6,9 @@ otherwise do not; they run in the program that was opened last.
 
 import atexit
 import os
+import re
 import sys
+import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
@@ -34,6 +36,7 @@ class Run:
 _CURRENT: ContextVar[Run] = ContextVar("autellix_run")
 _OPEN: list[Run] = []
 _of_process: tuple[int, Run] | None = None
+_beginning = threading.Lock()
 
 
 @contextmanager
@@ -53,12 +56,13 @@ def current_run(gateway: str) -> Run:
     """Return the program that the caller runs in; with none open, that of the process, which begins here.
 
     Args:
-        gateway: The URL, without a path, that is told when the process's program is over.
+        gateway: The gateway's URL, which is told when the process's program is over.
     """
     current = _CURRENT.get(None)
     if current in _OPEN:
         return current
-    return _OPEN[-1] if _OPEN else _run_of_process(gateway)
+    with _beginning:
+        return _OPEN[-1] if _OPEN else _run_of_process(gateway)
 
 
 def _run_of_process(gateway: str) -> Run:
@@ -69,7 +73,8 @@ def _run_of_process(gateway: str) -> Run:
         if told:
             headers = {"X-Autellix-Program-Id": told}
         else:
-            name = f"{Path(sys.argv[0] or 'python').stem}-{uuid.uuid4().hex}"
+            stem = re.sub(r"[^A-Za-z0-9._-]", "_", Path(sys.argv[0] or "python").stem)[:64]
+            name = f"{stem}-{uuid.uuid4().hex}"
             headers = {"X-Session-ID": name}
             atexit.register(_end, gateway, name, os.getpid())
         _of_process = os.getpid(), Run(headers, Threads())

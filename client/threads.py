@@ -36,6 +36,9 @@ class Thread:
     is_done: Callable[[], bool]
     after: tuple[CallId, ...] = ()
     children: list["Thread"] = field(default_factory=list)
+    has_called: bool = False
+    is_calling: bool = False
+    """Whether a call of it has not been accepted yet."""
 
     def parents(self) -> tuple[CallId, ...]:
         """Return the calls that a call made now comes after; joins the children that are done."""
@@ -52,6 +55,15 @@ class Thread:
     def made(self, call_id: CallId) -> None:
         """Note that the thread made a call: the next one comes after it."""
         self.after = (call_id,)
+        self.has_called, self.is_calling = True, False
+
+    def spawned(self, child: "Thread") -> None:
+        """Note a child, which the next call may come after."""
+        if self.is_done():  # it makes no next call
+            return
+        if len(self.children) >= PARENTS_MAX:
+            self.parents()
+        self.children.append(child)
 
 
 class _Place(NamedTuple):
@@ -72,22 +84,34 @@ class Threads:
     """The threads of one program, found by what is running."""
 
     def __init__(self) -> None:
-        self._by_flow: weakref.WeakKeyDictionary[Flow, Thread] = weakref.WeakKeyDictionary()
+        self._by_flow: weakref.WeakKeyDictionary[Flow, tuple[Thread, _Place | None]] = weakref.WeakKeyDictionary()
+        """Each flow's thread, and where it was spawned: a pool's thread of Python serves one spawner after another."""
         self._numbers = itertools.count(2)
         flow = _this_flow()
         self.main = Thread(ThreadId("main"), _done_or_gone(flow))
-        self._by_flow[flow] = self.main
+        self._by_flow[flow] = self.main, None
         self._move_to(self.main)
 
     def current(self) -> Thread:
         """Return the thread of what is running, a new one at its first call."""
-        flow = _this_flow()
-        if flow not in self._by_flow:
-            origin = _PLACES.get({}).get(self, _Place(self.main, ()))
-            thread = Thread(ThreadId(f"t{next(self._numbers)}"), _done_or_gone(flow), origin.after)
-            origin.thread.children.append(thread)
-            self._by_flow[flow] = thread
-        return self._by_flow[flow]
+        flow, place = _this_flow(), _PLACES.get({}).get(self)
+        thread, spawned_at = self._by_flow.get(flow, (None, None))
+        if thread is None or not _goes_on(thread, place, spawned_at):
+            thread = self._spawned(flow, place or _Place(self.main, ()))
+            self._by_flow[flow] = thread, place
+        thread.is_calling = True
+        return thread
+
+    def _spawned(self, flow: Flow, origin: _Place) -> Thread:
+        """Return a new thread that was spawned at `origin`."""
+        thread = Thread(ThreadId(f"t{next(self._numbers)}"), lambda: False, origin.after)
+        over = _done_or_gone(flow)
+        if isinstance(flow, threading.Thread):  # a pool's goes on to other work, and nobody tells when
+            thread.is_done = lambda: over() or not thread.is_calling
+        else:
+            thread.is_done = over
+        origin.thread.spawned(thread)
+        return thread
 
     def made(self, thread: Thread, call_id: CallId) -> None:
         """Note that `thread`, which is the running one, made a call."""
@@ -100,6 +124,11 @@ class Threads:
     def close(self) -> None:
         """Forget this program in the running task and in those it will spawn."""
         _PLACES.set({threads: place for threads, place in _PLACES.get({}).items() if threads is not self})
+
+
+def _goes_on(thread: Thread, place: _Place | None, spawned_at: _Place | None) -> bool:
+    """Tell whether code at `place` is still that of a thread, and not other work of the same pool's thread."""
+    return place is None or place.thread is thread or (place is spawned_at and not thread.has_called)
 
 
 def _this_flow() -> Flow:

@@ -5,15 +5,6 @@ from typing import Any
 from autellix.schemas.base import Message
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 
-SOURCES = frozenset(
-    {
-        *("autellix", "thunderagent", "session", "dynamo", "claude-code", "codex", "opencode"),
-        *("llm-d", "aibrix", "smg", "litellm", "agentic-context", "conversation"),
-        *("url", "started", "none"),
-    }
-)
-"""What can tell that calls are of one program: the conventions by which clients name it, its own start, or nothing."""
-
 
 class StartSession(Message, tag="start_session", frozen=True, kw_only=True):
     """Begin a program. Answered by `SessionStarted`."""
@@ -75,7 +66,7 @@ class SubmitCall(Message, tag="submit_call", frozen=True, kw_only=True):
     With neither this nor `program_id` the call is a program of its own. The id of a live program names that program.
     """
     source: str = ""
-    """What told whose call it is, one of `SOURCES`, for the record of a program that begins with it."""
+    """What told whose call it is, one of `identity.SOURCES`, for the record of a program that begins with it."""
     agent: str = ""
     """As in `StartSession`, for a program that begins with this call; later ones change nothing."""
     thread_id: ThreadId | None = None
@@ -103,6 +94,11 @@ class ListPrograms(Message, tag="list_programs", frozen=True, kw_only=True):
     """Ask for the process table. Answered by `ProgramList`."""
 
     include_ended: bool = True
+    ended_max: int | None = None
+    """Of those that ended, the last so many; None: all that are kept."""
+    running_max: int | None = None
+    """Of those that run, the youngest so many; None: all."""
+    with_threads: bool = True
 
 
 class GetProgram(Message, tag="get_program", frozen=True, kw_only=True):

@@ -46,6 +46,8 @@ class ProgramRecord(msgspec.Struct, tag_field="type", tag="program", kw_only=Tru
     cached_tokens: int = 0
     output_tokens: int = 0
     preemptions: int = 0
+    queue: int | None = None
+    """The queue that its last call was in when it ended, 0 the best; with the policy `gittins`, the youngest."""
     engines: list[EngineId] = msgspec.field(default_factory=list)
     home_engine: EngineId | None = None
     threads: dict[ThreadId, ThreadRecord] = msgspec.field(default_factory=dict)

@@ -80,12 +80,19 @@ class NatsBus:
             raise ValueError(f"no subject: {subject!r}") from error
 
     async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Subscription:
-        """Call `handler` for each message on `subject`, in order of arrival."""
+        """Call `handler` for each message on `subject`, in order of arrival.
+
+        Raises:
+            BusDownError: when the connection is closed for good.
+        """
 
         async def hand_over(msg: Msg) -> None:
             await handler(Delivery(msg.subject, msg.data, msg.reply))
 
-        return NatsSubscription(await self._client.subscribe(subject, queue=queue, cb=hand_over))
+        try:
+            return NatsSubscription(await self._client.subscribe(subject, queue=queue, cb=hand_over))
+        except (ConnectionClosedError, ConnectionDrainingError) as error:
+            raise BusDownError(str(error)) from error
 
     def new_inbox(self) -> str:
         """Return a subject that nobody else uses."""

@@ -12,21 +12,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autellix.client.cli.options import add_nats_url
+from autellix.client.cli.options import add_gateway_url, add_nats_url, gateway_url
 from autellix.client.errors import AutellixError
 from autellix.client.program import Program
 
 if TYPE_CHECKING:
     from autellix.client.cli.options import Verbs
 
-DEFAULT_URL = "http://127.0.0.1:8000"
-
 
 def add(verbs: "Verbs") -> None:
     """Define the verb."""
     text = "Run a script, or any command, as one program: it is begun, all its calls belong to it, and it is ended."
     parser = verbs.add_parser("run", help="run a script as a program", description=text)
-    parser.add_argument("--url", help=f"the gateway; else AUTELLIX_URL, else {DEFAULT_URL}")
+    add_gateway_url(parser)
     parser.add_argument("--name", help="a label for people; else the script's name")
     parser.add_argument("--agent", default="", metavar="KIND", help="what kind of agent it is")
     add_nats_url(parser)
@@ -40,11 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
     command = [arguments.command, *arguments.arguments]
     if arguments.command.endswith(".py"):
         command = [sys.executable, *command]
-    url = (arguments.url or os.environ.get("AUTELLIX_URL") or DEFAULT_URL).rstrip("/")
     program = Program(
         arguments.name or Path(arguments.command).name, agent=arguments.agent, nats_url=arguments.nats_url
     )
-    return asyncio.run(_run(command, url, program))
+    return asyncio.run(_run(command, gateway_url(arguments.url), program))
 
 
 def environment(url: str, program_id: str, model: str) -> dict[str, str]:

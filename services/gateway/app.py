@@ -9,7 +9,7 @@ import structlog
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from autellix.schemas.messages import Failed, Finished
@@ -17,7 +17,9 @@ from autellix.schemas.openai import APIS, invalid
 from autellix.services.bus import Bus
 from autellix.services.config import GatewaySettings
 from autellix.services.gateway import answers, failures, submission
+from autellix.services.gateway.asking import Services
 from autellix.services.gateway.core import EngineRotation
+from autellix.services.gateway.dashboard import Dashboard
 from autellix.services.gateway.errors import ERRORS, on_error, request_id
 from autellix.services.gateway.identity import Identities
 from autellix.services.gateway.listens import LISTENS
@@ -35,15 +37,19 @@ async def gateway(bus: Bus, settings: GatewaySettings, *, silence_s: float) -> A
     """Serve HTTP over `bus` for as long as the context lasts; calls that outlast the drain end with an error."""
     rotation = EngineRotation(silence_s)
     async with Inbox(bus) as inbox, CoreRunner(bus, rotation, LISTENS):
-        app = application(bus, inbox, rotation, settings)
+        dashboard = Dashboard(bus, Services(bus, settings.first_frame_s))
+        app = application(bus, inbox, rotation, dashboard, settings)
         async with WebServer(app, settings, drain_s=settings.drain_s + 5) as server:
             try:
                 yield server
             finally:
+                dashboard.close()
                 asyncio.get_running_loop().call_later(settings.drain_s, inbox.fail_all, failures.STOPPING)
 
 
-def application(bus: Bus, inbox: Inbox, rotation: EngineRotation, settings: GatewaySettings) -> Starlette:
+def application(
+    bus: Bus, inbox: Inbox, rotation: EngineRotation, dashboard: Dashboard, settings: GatewaySettings
+) -> Starlette:
     """Return the ASGI application."""
 
     def why_not_ready() -> str | None:
@@ -55,10 +61,11 @@ def application(bus: Bus, inbox: Inbox, rotation: EngineRotation, settings: Gate
     calls = [Route(api, CallEndpoint(api, inbox, identities, settings), methods=["POST"]) for api in APIS]
     own = [Route("/version", version)]
     models = [Route("/v1/models", Models(rotation).all), Route("/v1/models/{model:path}", Models(rotation).one)]
-    programs = program_routes(bus, settings.first_frame_s)
-    within = Mount("/programs/{program}", routes=[*calls, *models])  # for who can be told a URL and nothing else
+    programs = program_routes(Services(bus, settings.first_frame_s))
+    own += [*programs, *dashboard.routes(), *health_routes(why_not_ready)]
+    within = Router([*calls, *models], redirect_slashes=False)  # for who can be told a URL and nothing else
     app = Starlette(
-        routes=[*calls, *own, *models, *programs, *health_routes(why_not_ready), within],
+        routes=[*calls, *models, *own, Mount("/programs/{program}", within)],
         exception_handlers=dict.fromkeys(ERRORS, on_error),
     )
     app.router.redirect_slashes = False

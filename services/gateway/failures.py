@@ -14,6 +14,7 @@ def _unavailable(message: str, code: str, *, retry_safe: bool) -> Failed:
 BUS_DOWN: Final = _unavailable("The message bus cannot be reached.", "bus_down", retry_safe=True)
 BUS_LOST: Final = _unavailable("The message bus was lost during the call.", "bus_lost", retry_safe=False)
 NO_SESSION_MANAGER: Final = _unavailable("No session manager is running.", "no_session_manager", retry_safe=True)
+NO_SERVICE: Final = _unavailable("The service that knows is not running.", "no_service", retry_safe=True)
 STOPPING: Final = _unavailable("The gateway is stopping.", "gateway_stopping", retry_safe=False)
 
 BAD_FRAME: Final = Failed(

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from autellix.schemas.identity import NOBODY, RULES, STARTED, URL
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.openai import invalid
 
@@ -25,41 +26,6 @@ THREAD_HEADER: Final = "x-autellix-thread-id"
 PARENTS_HEADER: Final = "x-autellix-parent-ids"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-class Rule(NamedTuple):
-    """Where one kind of client names its programs; a field is a header, or a path in the body if it starts with `.`."""
-
-    source: str
-    program: tuple[str, ...]
-    thread: tuple[str, ...] = ()
-    parent: tuple[str, ...] = ()
-    """The session that began this one."""
-
-
-RULES: Final = (
-    Rule("autellix", ("x-autellix-program-id",)),
-    Rule("thunderagent", (".program_id", ".metadata.program_id"), (".thread_id",)),
-    Rule("session", ("x-session-id", ".session_id", ".vllm_xargs.session_id")),
-    Rule("dynamo", ("x-dynamo-session-id",), parent=("x-dynamo-parent-session-id",)),
-    Rule("claude-code", ("x-claude-code-session-id",), ("x-claude-code-agent-id",)),
-    Rule("codex", ("session-id", "session_id"), ("thread-id",)),
-    Rule("opencode", ("x-session-affinity",), parent=("x-parent-session-id",)),
-    Rule("llm-d", ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")),
-    Rule("aibrix", ("x-aibrix-session-key",)),
-    Rule("smg", ("x-smg-routing-key",)),
-    Rule("litellm", ("x-litellm-session-id",)),
-    Rule("agentic-context", (".vllm_xargs.agentic_context.program_id",)),
-    Rule("conversation", (".conversation", ".conversation.id")),
-)
-"""The most explicit first: what a client says to us, then sessions, agents by their habits, other routers' keys."""
-
-STARTED: Final = RULES[0].source
-"""The rule whose programs were started, and are known by the ids that we gave them."""
-URL: Final = "url"
-"""The source of a program that the request's URL names."""
-NOBODY: Final = "none"
-"""The source of a program that nobody named."""
 
 
 class Identity(NamedTuple):
@@ -77,7 +43,8 @@ class Identities:
     """Finds out whose requests are; it remembers which sub-agents belong to which roots."""
 
     def __init__(self) -> None:
-        self._roots: OrderedDict[str, str] = OrderedDict()
+        self._roots: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """By source and session."""
 
     def of(self, headers: Mapping[str, str], body: Mapping[str, Any], *, within: str | None = None) -> Identity:
         """Return whose a request is.
@@ -103,18 +70,18 @@ class Identities:
         return found._replace(source=URL, program_id=None, session=_checked(within, "program")) if within else found
 
     def _identity(self, source: str, name: str | None, parent: str | None, thread: str | None) -> Identity:
-        root = self._root(name, parent) if parent else name
+        root = self._root(source, name, parent) if parent else name
         thread_id = ThreadId(thread) if thread else None
         if source == STARTED:
             return Identity(source, program_id=ProgramId(root or ""), thread_id=thread_id)
         return Identity(source, session=root, thread_id=thread_id)
 
-    def _root(self, name: str | None, parent: str) -> str:
+    def _root(self, source: str, name: str | None, parent: str) -> str:
         """Return who began the session that began this one, and so on."""
-        root = self._roots.get(parent, parent)
+        root = self._roots.get((source, parent), parent)
         if name and name != root:
-            self._roots[name] = root
-            self._roots.move_to_end(name)
+            self._roots[source, name] = root
+            self._roots.move_to_end((source, name))
             if len(self._roots) > ROOTS_MAX:
                 self._roots.popitem(last=False)
         return root

@@ -8,11 +8,11 @@
 | `DELETE /v1/programs/{id}` | end it and cancel what it still runs |
 | `POST /programs/release` | the same, as ThunderAgent's clients say it: `{"program_id": ...}` |
 
-A named program may be called by its name everywhere. An agent that says when it is over frees what the engines keep for
-it; without a word it expires some time later.
+A program that its client named, in any of the ways of `schemas/identity.py`, may be called by that name; the `name` of
+one that was begun here is a label. An agent that says when it is over frees what the engines keep for it; without a
+word it expires some time later.
 """
 
-import asyncio
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -23,8 +23,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from autellix.schemas import subjects
-from autellix.schemas.base import Message
-from autellix.schemas.codec import Decoder, MalformedMessageError, encode
 from autellix.schemas.ids import ProgramId
 from autellix.schemas.messages import (
     EndSession,
@@ -33,18 +31,15 @@ from autellix.schemas.messages import (
     ListPrograms,
     ProgramList,
     ProgramRecord,
-    SessionAnswer,
     SessionEnded,
     SessionStarted,
     StartSession,
-    TableAnswer,
 )
 from autellix.schemas.openai import invalid
-from autellix.services.bus import Bus, BusDownError, Delivery
 from autellix.services.gateway import answers, failures
+from autellix.services.gateway.asking import Services
 from autellix.services.gateway.submission import read_body
 
-ANSWERS: Decoder[SessionAnswer | TableAnswer] = Decoder(SessionAnswer | TableAnswer)
 BODY_BYTES_MAX = 65_536
 
 
@@ -62,10 +57,10 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     program_id: Annotated[str, Meta(min_length=1)]
 
 
-def program_routes(bus: Bus, patience_s: float) -> list[Route]:
-    """Return the routes; a request that no service answers within `patience_s` seconds is answered with 503."""
-    programs = Programs(bus, patience_s)
-    one = "/v1/programs/{program_id}"
+def program_routes(services: Services) -> list[Route]:
+    """Return the routes; a request that no service answers is answered with 503."""
+    programs = Programs(services)
+    one = "/v1/programs/{program_id:path}"
     return [
         Route("/v1/programs", programs.start, methods=["POST"]),
         Route("/v1/programs", programs.list, methods=["GET"]),
@@ -78,9 +73,8 @@ def program_routes(bus: Bus, patience_s: float) -> list[Route]:
 class Programs:
     """The endpoints."""
 
-    def __init__(self, bus: Bus, patience_s: float) -> None:
-        self._bus = bus
-        self._patience_s = patience_s
+    def __init__(self, services: Services) -> None:
+        self._ask = services.ask
 
     async def start(self, request: Request) -> Response:
         """Begin a program."""
@@ -121,29 +115,6 @@ class Programs:
         if not isinstance(answer, SessionEnded):
             return _failure(answer)
         return answers.as_json({"program_id": program_id, "status": "released"}, {})
-
-    async def _ask(self, subject: str, message: Message) -> Any:
-        """Return a service's answer, or the failure to get one."""
-        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        inbox = self._bus.new_inbox()
-
-        async def take(delivery: Delivery) -> None:
-            if delivery.data and not answered.done():  # an empty message is NATS's way to say that nobody listens
-                answered.set_result(delivery.data)
-
-        subscription = await self._bus.subscribe(inbox, take)
-        try:
-            await self._bus.publish(subject, encode(message), reply=inbox)
-            async with asyncio.timeout(self._patience_s):
-                return ANSWERS.decode(await answered)
-        except TimeoutError:
-            return failures.not_confirmed(self._patience_s)
-        except BusDownError:
-            return failures.BUS_DOWN
-        except MalformedMessageError:
-            return failures.BAD_FRAME
-        finally:
-            await subscription.unsubscribe()
 
 
 def _failure(answer: Any) -> Response:

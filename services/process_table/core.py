@@ -16,9 +16,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from autellix.engine.policy.accounting import Attained, fold
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody, Message
+from autellix.schemas.identity import BEGUN
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import (
     AdmittedCall,
@@ -202,6 +205,7 @@ class ProcessTable:
         record.cached_tokens += event.cached_tokens
         record.output_tokens += event.output_tokens
         record.preemptions += event.preemptions
+        record.queue = event.queues[-1] if event.queues else record.queue
         record.last_completion_at_ms = max(record.last_completion_at_ms or event.at_ms, event.at_ms)
         self._fold_thread(self._arrived(record, event.thread_id, event.arrival_at_ms), event)
         self._prompts.ended(event)
@@ -236,8 +240,13 @@ class ProcessTable:
             self._lessons.program_ended(row.record.kind, row.record.service_ms)
 
     def _list(self, request: ListPrograms, now_ms: float) -> ProgramList:
-        rows = [row for row in self._rows.values() if request.include_ended or row.record.state == "running"]
-        return ProgramList(programs=[row.settle(now_ms) for row in rows], at_ms=now_ms)
+        running = [program_id for program_id, row in self._rows.items() if row.record.state == "running"]
+        ended = list(self._ended) if request.include_ended else []
+        shown = {*_last(ended, request.ended_max), *_last(running, request.running_max)}
+        records = [row.settle(now_ms) for program_id, row in self._rows.items() if program_id in shown]
+        if not request.with_threads:
+            records = [msgspec.structs.replace(record, threads={}) for record in records]
+        return ProgramList(programs=records, at_ms=now_ms)
 
     def _get(self, request: GetProgram, now_ms: float) -> ProgramRecord | Failed:
         row = self._rows.get(request.program_id) or self._last_named(request.program_id)
@@ -247,8 +256,13 @@ class ProcessTable:
         return Failed(status=404, error=error)
 
     def _last_named(self, name: str) -> Row | None:
-        """Return the program of this name that began last."""
-        return next((row for row in reversed(self._rows.values()) if name and row.record.name == name), None)
+        """Return the program that began last with its client's name for it; a label is no name."""
+        named = (row for row in reversed(self._rows.values()) if row.record.source != BEGUN)
+        return next((row for row in named if name and row.record.name == name), None)
+
+
+def _last(programs: list[ProgramId], count: int | None) -> list[ProgramId]:
+    return programs if count is None else programs[max(0, len(programs) - count) :]
 
 
 def _remember(memory: OrderedDict[Any, Any], name: str, value: Any) -> None:

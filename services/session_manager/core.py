@@ -23,6 +23,7 @@ from math import inf, isfinite
 
 from autellix.schemas import subjects
 from autellix.schemas.base import Message
+from autellix.schemas.identity import BEGUN, NOBODY, SOURCES
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import (
     Accepted,
@@ -48,8 +49,7 @@ from autellix.schemas.messages import (
     SubmittedCall,
     TouchSession,
 )
-from autellix.schemas.openai import InvalidRequestError, check, invalid
-from autellix.schemas.requests import SOURCES
+from autellix.schemas.openai import InvalidRequestError, check, generates, invalid
 from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Out, Reply, announce, answer
 from autellix.services.session_manager.kinds import kind_of
@@ -148,7 +148,7 @@ class SessionManager:
         if not (isfinite(ttl_ms) and 0 < ttl_ms <= self._settings.ttl_max_s * 1000):
             raise invalid(f"ttl_ms must be above 0 and at most {self._settings.ttl_max_s * 1000:.0f}.", param="ttl_ms")
         _check_name(request.agent, "agent")
-        session, outs = self._open(ProgramId(self._new_id()), request.name, "started", ttl_ms, now_ms)
+        session, outs = self._open(ProgramId(self._new_id()), request.name, BEGUN, ttl_ms, now_ms)
         session.kind = request.agent or None
         return [*outs, *answer(reply, SessionStarted(program_id=session.program_id, ttl_ms=ttl_ms))]
 
@@ -203,7 +203,7 @@ class SessionManager:
             arrival_at_ms=now_ms,
             deadline_at_ms=None if request.deadline_ms is None else now_ms + request.deadline_ms,
         )
-        if session.kind is None:
+        if session.kind is None and (request.agent or generates(request.api)):
             session.kind = request.agent or kind_of(asked)
         session.live[call.call_id] = call.thread_id
         self._unrouted.add(call)
@@ -211,7 +211,7 @@ class SessionManager:
         return [
             *outs,
             # first: everything else may come later
-            Out(subjects.CALL_SUBMITTED, SubmittedCall(call=call, kind=session.kind)),
+            Out(subjects.CALL_SUBMITTED, SubmittedCall(call=call, kind=session.kind or "")),
             *answer(reply, Accepted(call_id=call.call_id, program_id=call.program_id, thread_id=call.thread_id)),
             announce(_submitted(call)),
         ]
@@ -243,7 +243,7 @@ class SessionManager:
             if known:
                 return known, []
             return self._open(program_id, request.session, _source(request, "session"), ttl_ms, now_ms)
-        session, outs = self._open(ProgramId(self._new_id()), "", _source(request, "none"), ttl_ms, now_ms)
+        session, outs = self._open(ProgramId(self._new_id()), "", _source(request, NOBODY), ttl_ms, now_ms)
         session.single_call = True
         return session, outs
 

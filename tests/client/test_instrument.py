@@ -13,12 +13,19 @@ import httpx
 import openai
 import pytest
 
-from autellix.client import Program, instrument
+from autellix.client import Program, instrument, runs
 
 if TYPE_CHECKING:
     from autellix.client.stack import Stack
 
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+
+
+@pytest.fixture(autouse=True)
+def _no_program_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test end its program when pytest ends, and none go on with another's."""
+    monkeypatch.setattr(runs, "_of_process", None)
+    monkeypatch.setattr("atexit.register", lambda *_: None)
 
 
 class Heard:
@@ -79,7 +86,7 @@ async def test_two_programs(stack: Stack, heard: Heard) -> None:
 
 async def test_program_of_the_process(heard: Heard) -> None:
     """Who opens no program has one for the process, the same for all its calls, and in threads of Python, too."""
-    synchronous = instrument(httpx.Client(transport=httpx.MockTransport(heard), base_url="http://127.0.0.1:9"))
+    synchronous = instrument(httpx.Client(transport=httpx.MockTransport(heard), base_url="http://gate"))
     async with asynchronous(heard) as client:
         await client.post("/v1/chat/completions", json=BODY)
         thread = threading.Thread(target=synchronous.post, args=["/v1/chat/completions"], kwargs={"json": BODY})
@@ -92,15 +99,59 @@ async def test_program_of_the_process(heard: Heard) -> None:
     assert len(set(heard.told("thread-id"))) == 3
 
 
-async def test_own_words_stay(heard: Heard) -> None:
-    """A request that names its program, or its thread, keeps the name; one that is no call is left alone."""
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({"X-Session-ID": "mine"}, {}),
+        ({"x-claude-code-session-id": "mine"}, {}),
+        ({}, {"session_id": "mine"}),
+        ({}, {"metadata": {"program_id": "mine"}}),
+    ],
+)
+async def test_own_words_stay(heard: Heard, headers: dict[str, str], body: dict[str, Any]) -> None:
+    """A request that names its program, in any way, is left alone."""
     async with asynchronous(heard) as client:
-        headers = {"X-Session-ID": "mine", "X-Autellix-Thread-Id": "t"}
-        await client.post("/v1/chat/completions", json=BODY, headers=headers)
-        await client.get("/v1/models")
+        await client.post("/v1/chat/completions", json={**BODY, **body}, headers=headers)
 
-    assert (heard.requests[0].headers["x-session-id"], heard.told("thread-id")) == ("mine", ["t", None])
-    assert "x-session-id" not in heard.requests[1].headers
+    assert (heard.told("thread-id"), heard.told("program-id")) == ([None], [None])
+
+
+async def test_names_in_texts(heard: Heard) -> None:
+    """A text that speaks of sessions names none."""
+    turns = [{"role": "user", "content": 'What is "session_id"?'}]
+    async with asynchronous(heard) as client:
+        await client.post("/v1/chat/completions", json={**BODY, "messages": turns})
+
+    assert heard.told("thread-id") == ["main"]
+
+
+async def test_what_is_no_call(heard: Heard) -> None:
+    """Other requests, and those to other servers, are left alone."""
+    async with asynchronous(heard) as client:
+        await client.get("/v1/models")
+        await client.post("http://elsewhere/v1/chat/completions", json=BODY)
+
+    assert heard.told("thread-id") == [None, None]
+
+
+async def test_parents_from_pools(stack: Stack, heard: Heard) -> None:
+    """Calls from a pool's threads come after who spawned them, and who awaited them comes after them."""
+    plain = instrument(httpx.Client(transport=httpx.MockTransport(heard), base_url="http://gate"))
+
+    def ask() -> None:
+        plain.post("/v1/chat/completions", json=BODY)
+
+    async with Program("p", nats_url=stack.nats_url), asynchronous(heard) as client:
+        for _ in range(2):
+            await client.post("/v1/chat/completions", json=BODY)
+            await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(2)))
+        await client.post("/v1/chat/completions", json=BODY)
+
+    parents = [set((parents or "").split(",")) for parents in heard.told("parent-ids")]
+    assert parents[1:3] == [{"call-1"}] * 2
+    assert parents[3] == {"call-1", "call-2", "call-3"}
+    assert parents[4:6] == [{"call-4"}] * 2
+    assert parents[6] == {"call-4", "call-5", "call-6"}
 
 
 async def test_twice_is_as_once(heard: Heard) -> None:
@@ -117,6 +168,8 @@ def test_what_cannot_be_instrumented() -> None:
     """A client without httpx inside is refused by its type."""
     with pytest.raises(TypeError, match="object has no httpx client"):
         instrument(object())
+    with pytest.raises(ValueError, match="no base URL"):
+        instrument(httpx.Client())
 
 
 async def test_openai(stack: Stack) -> None:

@@ -90,7 +90,7 @@ async def test_unusable_headers(hasty: Front) -> None:
 
 async def test_unknown_path(hasty: Front) -> None:
     """An unknown path is 404 in the OpenAI shape, a trailing slash included."""
-    answers = [await hasty.http.get(path) for path in ("/", "/v2/models", "/v1/models/none", "/health/")]
+    answers = [await hasty.http.get(path) for path in ("/v2/", "/v2/models", "/v1/models/none", "/health/")]
 
     assert [answer.status_code for answer in answers] == [404, 404, 404, 404]
     assert [answer.json()["error"]["code"] for answer in answers] == [

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from autellix.schemas.identity import RULES, SOURCES, fields_of
 from autellix.schemas.ids import ProgramId, ThreadId
 from autellix.schemas.openai import InvalidRequestError
-from autellix.schemas.requests import SOURCES
 from autellix.services.gateway import identity as module
 from autellix.services.gateway.identity import ID_BYTES_MAX, Identities, Identity, parents_of
 
@@ -75,12 +75,13 @@ def test_nobody(body: dict[str, Any]) -> None:
     assert of(**body) == who("none")
 
 
-def test_sources_are_known() -> None:
-    """Every rule's source may stand in a program's record, and no two rules have one."""
-    sources = [rule.source for rule in module.RULES]
+def test_sources() -> None:
+    """Every convention has a source of its own, and headers and fields of bodies are told apart."""
+    sources = [rule.source for rule in RULES]
 
-    assert {*sources, module.URL, module.NOBODY} <= SOURCES
-    assert len(set(sources)) == len(sources)
+    assert len(set(sources)) == len(sources) == len(SOURCES) - 3
+    assert {"x-session-id", "session-id", "x-parent-session-id"} <= set(fields_of("header"))
+    assert fields_of("body") == ("program_id", "metadata", "session_id", "vllm_xargs", "conversation")
 
 
 def test_rank() -> None:

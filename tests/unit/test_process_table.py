@@ -279,3 +279,21 @@ def test_by_name() -> None:
     assert isinstance(found.message, ProgramRecord)
     assert (found.message.program_id, found.message.source) == ("p2", "codex")
     assert isinstance(nobody.message, Failed)
+
+
+def test_list_is_bounded() -> None:
+    """Who asks for a part gets the youngest that run and those that ended last, without threads if so asked."""
+    table = ProcessTable(ProcessTableSettings())
+    for number in range(6):
+        program_id = ProgramId(f"p{number}")
+        admit(table, call(number, program_id))
+        if number % 2:
+            table.handle(ProgramEnded(program_id=program_id, at_ms=100.0), 100.0)
+    (listed,) = table.handle(ListPrograms(ended_max=2, running_max=1, with_threads=False), 100.0, INBOX)
+    (none,) = table.handle(ListPrograms(ended_max=0, running_max=0), 100.0, INBOX)
+
+    assert isinstance(listed.message, ProgramList)
+    assert [(each.program_id, each.threads) for each in listed.message.programs] == [("p3", {}), ("p4", {}), ("p5", {})]
+    assert isinstance(none.message, ProgramList)
+    assert none.message.programs == []
+    assert record(table, ProgramId("p4")).threads

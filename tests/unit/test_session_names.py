@@ -59,6 +59,18 @@ def test_source_of_a_start(sessions: SessionManager) -> None:
     assert started.source == "started"
 
 
+def test_kind_of_who_counts_first(sessions: SessionManager) -> None:
+    """What kind of agent a program is tells its first call that is computed: to count tokens says nothing of it."""
+    turns = BODY["messages"]
+    count = {"model": "m", "messages": turns}
+    message = {**count, "max_tokens": 5, "system": "Be brief."}
+    (counted,) = said(sessions, SubmitCall(body=count, api="/v1/messages/count_tokens", session="agent"), SubmittedCall)
+    (asked,) = said(sessions, SubmitCall(body=message, api="/v1/messages", session="agent"), SubmittedCall)
+
+    assert counted.kind == ""
+    assert asked.kind
+
+
 def test_id_as_a_name(sessions: SessionManager) -> None:
     """Who can only send a name may send the id of a program that was started."""
     (started,) = said(sessions, StartSession(), SessionStarted)
