@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextvars import Context
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,18 +28,8 @@ class Part(NamedTuple):
     body: bytes
 
 
-async def exchange(
-    app: Any, path: str, body: bytes, headers: dict[str, str], *, context: Context | None = None
-) -> AsyncGenerator[Part, None]:
-    """Send one request and yield the answer's parts; closing the iterator early is the client hanging up.
-
-    Args:
-        app: The application.
-        path: Of its endpoint.
-        body: JSON text.
-        headers: Beside the content's type.
-        context: What the application runs in; absent: a copy of the caller's.
-    """
+async def exchange(app: Any, path: str, body: bytes, headers: dict[str, str]) -> AsyncGenerator[Part, None]:
+    """Send one request and yield the answer's parts; closing the iterator early is the client hanging up."""
     parts: asyncio.Queue[Part | None] = asyncio.Queue()
     request = iter([{"type": "http.request", "body": body, "more_body": False}])
     hung_up = asyncio.Event()
@@ -57,7 +46,7 @@ async def exchange(
         elif message["type"] == "http.response.body":
             parts.put_nowait(Part(None, message.get("body", b"")))
 
-    task = asyncio.create_task(app(_scope(app, path, headers), receive, send), context=context)
+    task = asyncio.create_task(app(scope(app, path, headers), receive, send))
     task.add_done_callback(lambda _: parts.put_nowait(None))
     try:
         while part := await parts.get():
@@ -77,7 +66,8 @@ async def _end(task: asyncio.Task[None]) -> None:
         await task
 
 
-def _scope(app: Any, path: str, headers: dict[str, str]) -> dict[str, Any]:
+def scope(app: Any, path: str, headers: dict[str, str]) -> dict[str, Any]:
+    """Return the scope of a request with a JSON body."""
     named = {"content-type": "application/json", **headers}
     return {
         "type": "http",

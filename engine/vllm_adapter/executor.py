@@ -28,11 +28,12 @@ from autellix.engine.executor import (
     Turn,
 )
 from autellix.engine.vllm_adapter import asgi
-from autellix.engine.vllm_adapter.facts import context_of
+from autellix.engine.vllm_adapter.endpoints import Endpoints
+from autellix.engine.vllm_adapter.facts import serve
 from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportReceiver
 from autellix.schemas.ids import CallId
-from autellix.schemas.openai import generates
+from autellix.schemas.openai import APIS, generates
 
 log = structlog.get_logger()
 
@@ -45,7 +46,7 @@ class VllmExecutor:
 
     def __init__(self, app: Any, engine: Any, info: EngineInfo, reports: ReportReceiver, notices: NoticeSender) -> None:
         self.info = info
-        self._app = app
+        self._endpoints = Endpoints(app, APIS)
         self._engine = engine
         self._reports = reports
         self._notices = notices
@@ -57,8 +58,8 @@ class VllmExecutor:
         """Yield the call's pieces, then one answer or refusal; closing the iterator early aborts the call."""
         if generates(call.api):
             self._accounts[call.call_id] = asyncio.get_running_loop().create_future()
-        headers: dict[str, str] = {"x-request-id": call.call_id}
-        parts = asgi.exchange(self._app, call.api, call.body, headers, context=context_of(call))
+        serve(call)
+        parts = self._endpoints.exchange(call.api, call.body, {"x-request-id": call.call_id})
         async with aclosing(parts):
             async for output in asgi.outputs(parts, stream=call.stream):
                 if isinstance(output, Refusal):

@@ -1,11 +1,11 @@
 """Gives vLLM's scheduler the facts of each call, whichever endpoint the call came by.
 
 vLLM hands a request's `SamplingParams.extra_args` to its scheduler. Not every endpoint fills them from the body, so
-they are filled where all endpoints meet, in `AsyncLLM.generate`. Whose call it is that asks says the context in which
-vLLM's application serves it.
+they are filled where all endpoints meet, in `AsyncLLM.generate`. Whose call it is that asks says the context of the
+task that serves it: each call has a task of its own.
 """
 
-from contextvars import Context, ContextVar, copy_context
+from contextvars import ContextVar
 from typing import Any
 
 from autellix.engine.executor import EngineCall
@@ -14,11 +14,9 @@ from autellix.engine.vllm_adapter.options import ARG_PREFIX, to_xargs
 _CALL: ContextVar[EngineCall] = ContextVar("autellix_call")
 
 
-def context_of(call: EngineCall) -> Context:
-    """Return the context to serve a call in."""
-    context = copy_context()
-    context.run(_CALL.set, call)
-    return context
+def serve(call: EngineCall) -> None:
+    """Note that the running task, with those that it begins, serves a call from now on."""
+    _CALL.set(call)
 
 
 def give_facts(engine: Any) -> None:

@@ -53,7 +53,7 @@ async def vllm_executor(arguments: Sequence[str], options: SchedulerOptions) -> 
             loop = asyncio.get_running_loop()
             loop.add_reader(reports.fileno(), executor.take_reports)
             try:
-                await warm_up(executor)
+                await asyncio.create_task(warm_up(executor))  # a task of its own: see `facts`
                 yield executor
             finally:
                 loop.remove_reader(reports.fileno())

@@ -166,7 +166,7 @@ async def test_facts_cannot_be_forged(executor: VllmExecutor, engine: Engine) ->
 
 async def test_each_call_has_its_own_facts(executor: VllmExecutor, engine: Engine) -> None:
     """Facts go with their call and no further: what is asked of the engine outside of calls has none."""
-    await run(executor)
+    await asyncio.create_task(run(executor))
     engine.generate("Hi", SimpleNamespace(extra_args=None), "request-2")
 
     assert engine.extra_args is None
