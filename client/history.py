@@ -1,5 +1,6 @@
 """What happened, as JetStream keeps it: the events of one program."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import nats.errors
@@ -42,12 +43,15 @@ async def events_of(connection: Connection, program_id: ProgramId, since_ms: flo
         while left > 0:
             messages = await pulled.fetch(min(left, BATCH), timeout=NEXT_S)
             left -= len(messages)
-            events = (EVENTS.decode(message.data) for message in messages)
-            found += [event for event in events if getattr(event, "program_id", None) == program_id]
+            for message in messages:
+                with suppress(MalformedMessageError):  # of another version
+                    event = EVENTS.decode(message.data)
+                    if getattr(event, "program_id", None) == program_id:
+                        found.append(event)
         await pulled.unsubscribe()
     except NotFoundError as error:
         raise failure(503, "No events are kept: is the process table up?", "no_events") from error
-    except (nats.errors.Error, MalformedMessageError) as error:
+    except nats.errors.Error as error:
         reason = str(error) or type(error).__name__
         raise failure(503, f"The events that are kept cannot be read: {reason}", "no_events") from error
     return found

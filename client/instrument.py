@@ -19,7 +19,8 @@ from autellix.schemas.ids import CallId
 
 PARENTS_MAX = 256
 """Parents that a header lists; of more, the last count."""
-HEADERS, FIELDS = fields_of("header"), fields_of("body")
+HEADERS, PATHS = fields_of("header"), fields_of("body")
+NAMES = frozenset(path.partition(".")[0].encode() for path in PATHS)
 _KEY = "autellix"
 
 T = TypeVar("T")
@@ -77,9 +78,11 @@ class _Hooks:
     def note(self, response: Any) -> None:
         """Note which call a request has become: the next one of its thread comes after it."""
         call_id, made = response.headers.get("x-autellix-call-id"), response.request.extensions.get(_KEY)
-        if call_id and made:
+        if made:
             run, thread = made
-            run.threads.made(thread, CallId(call_id))
+            thread.is_calling = False
+            if call_id:
+                run.threads.made(thread, CallId(call_id))
 
     async def annotate_async(self, request: Any) -> None:
         """Do as `annotate`."""
@@ -95,18 +98,17 @@ def _names_itself(request: Any) -> bool:
     if any(name in request.headers for name in HEADERS):
         return True
     body = getattr(request, "_content", b"")  # httpx has no name for a body that may be a stream
-    if not any(b'"%b"' % name.encode() in body for name in FIELDS):
+    if not any(b'"%b"' % name in body for name in NAMES):
         return False
     try:
         fields = msgspec.json.decode(body)
     except msgspec.DecodeError:
         return False
-    return isinstance(fields, dict) and _names(fields)
+    return any(_in_body(fields, path) for path in PATHS)
 
 
-def _names(fields: dict[str, Any]) -> bool:
-    """Tell whether fields of a body name a program."""
-    nested = (fields.get(name) for name in ("metadata", "vllm_xargs"))
-    inner = {name for each in nested if isinstance(each, dict) for name in each}
-    direct = any(fields.get(name) for name in ("program_id", "session_id", "conversation"))
-    return direct or bool(inner & {"program_id", "session_id", "agentic_context"})
+def _in_body(fields: Any, path: str) -> bool:
+    """Tell whether a body names something at a path."""
+    for name in path.split("."):
+        fields = fields.get(name) if isinstance(fields, dict) else None
+    return isinstance(fields, str) and bool(fields.strip())

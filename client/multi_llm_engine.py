@@ -30,7 +30,11 @@ PARAMETERS = frozenset(
     }
 )
 """What of vLLM's `SamplingParams` a request may say."""
-NOT_OFFERED = ("logprobs", "prompt_logprobs")
+NOT_OFFERED = (
+    *("logprobs", "prompt_logprobs", "structured_outputs", "bad_words", "allowed_token_ids"),
+    *("logits_processors", "extra_args"),
+)
+"""What changes an answer and cannot be passed on."""
 CUMULATIVE, DELTA, FINAL_ONLY = 0, 1, 2
 """Values of vLLM's `RequestOutputKind`."""
 CANCELLED = 499
@@ -173,7 +177,10 @@ def _parameters(given: Any) -> tuple[dict[str, Any], int]:
         known = vars(given)
     kind = known.get("output_kind") or CUMULATIVE
     kind = int(getattr(kind, "value", kind))
-    asked = [name for name in NOT_OFFERED if known.get(name) is not None] + ["output_kind"] * (kind == DELTA)
+    asked = [name for name in NOT_OFFERED if known.get(name) not in (None, [], {})]
+    asked += ["output_kind"] * (kind == DELTA)
+    if isinstance(given, Mapping):
+        asked += [name for name in given if name not in PARAMETERS | {"output_kind"} | set(asked)]
     if asked:
         raise ValueError(f"not offered here: {', '.join(asked)}")
     said = {name: value for name, value in known.items() if name in PARAMETERS and value not in (None, [], {})}

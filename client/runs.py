@@ -4,6 +4,7 @@ Tasks, and threads that `asyncio.to_thread` begins, inherit the context of who b
 otherwise do not; they run in the program that was opened last.
 """
 
+import asyncio
 import atexit
 import os
 import re
@@ -62,7 +63,16 @@ def current_run(gateway: str) -> Run:
     if current in _OPEN:
         return current
     with _beginning:
-        return _OPEN[-1] if _OPEN else _run_of_process(gateway)
+        return _OPEN[-1] if _OPEN and current is None and _in_a_bare_thread() else _run_of_process(gateway)
+
+
+def _in_a_bare_thread() -> bool:
+    """Tell whether this is a thread of Python without an event loop: it has no context that says where it belongs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return threading.current_thread() is not threading.main_thread()
+    return False
 
 
 def _run_of_process(gateway: str) -> Run:

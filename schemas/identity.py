@@ -44,8 +44,8 @@ SOURCES: Final = frozenset({*(rule.source for rule in RULES), URL, BEGUN, NOBODY
 
 
 def fields_of(kind: str) -> tuple[str, ...]:
-    """Return every field that names a program: the headers (`header`), or the first names in a body (`body`)."""
+    """Return every field that names a program: the headers (`header`), or the paths in a body (`body`)."""
     fields = [field for rule in RULES for field in (*rule.program, *rule.parent)]
     if kind == "header":
         return tuple(field for field in fields if not field.startswith("."))
-    return tuple(dict.fromkeys(field.split(".")[1] for field in fields if field.startswith(".")))
+    return tuple(field[1:] for field in fields if field.startswith("."))

@@ -80,6 +80,7 @@ def _cancel_on_signal(task: "asyncio.Task[None] | None") -> None:
 def _how_to_connect(stack: Stack) -> str:
     return f"""
 HTTP  {stack.http_url}/v1
+page  {stack.http_url}/
 NATS  {stack.nats_url}
 
 export AUTELLIX_NATS_URL={stack.nats_url}

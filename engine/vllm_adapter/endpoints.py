@@ -53,10 +53,22 @@ class Endpoints:
         """The paths of the endpoints that are called directly."""
         return frozenset(self._direct)
 
-    async def exchange(self, path: str, body: bytes, headers: dict[str, str]) -> AsyncGenerator[Part, None]:
-        """Send one request and yield the answer's parts; closing the iterator early aborts it."""
+    async def exchange(
+        self, path: str, body: bytes, headers: dict[str, str], *, may_repeat: Callable[[], bool] = lambda: True
+    ) -> AsyncGenerator[Part, None]:
+        """Send one request and yield the answer's parts; closing the iterator early aborts it.
+
+        Args:
+            path: Of the endpoint.
+            body: JSON text.
+            headers: Beside the content's type.
+            may_repeat: Whether an endpoint that raised may be asked again: not if it has generated anything.
+
+        Raises:
+            Exception: what an endpoint raised that may not be asked again.
+        """
         endpoint = self._direct.get(path)
-        response = await self._called(endpoint, path, body, headers) if endpoint else None
+        response = await self._called(endpoint, path, body, headers, may_repeat) if endpoint else None
         if response is None:
             async with aclosing(asgi.exchange(self._app, path, body, headers)) as parts:
                 async for part in parts:
@@ -71,18 +83,28 @@ class Endpoints:
             async for piece in pieces:
                 yield Part(None, piece.encode() if isinstance(piece, str) else bytes(piece))
 
-    async def _called(self, endpoint: Endpoint, path: str, body: bytes, headers: dict[str, str]) -> Any:
+    async def _called(
+        self, endpoint: Endpoint, path: str, body: bytes, headers: dict[str, str], may_repeat: Callable[[], bool]
+    ) -> Any:
         """Return an endpoint's response, None if the application has to say what is wrong with the request."""
         raw = Request(asgi.scope(self._app, path, headers))
         try:
             asked = endpoint.model.model_validate(msgspec.json.decode(body))
             response = await endpoint.function(**{endpoint.body: asked, endpoint.raw: raw})
-        except Exception:  # noqa: BLE001 - it is raised again there
-            return None
-        task = asyncio.current_task()
-        if task and task.cancelling():  # vLLM's endpoints take that for a client that hung up, and answer it
-            raise asyncio.CancelledError
+        except Exception:
+            _go_if_cancelled()
+            if not may_repeat():
+                raise
+            return None  # it is raised again there
+        _go_if_cancelled()
         return response
+
+
+def _go_if_cancelled() -> None:
+    """Raise what vLLM's endpoints catch: they take a task that is cancelled for a client that hung up, and answer."""
+    task = asyncio.current_task()
+    if task and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _endpoint(function: Callable[..., Any]) -> Endpoint | None:

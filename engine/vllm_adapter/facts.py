@@ -6,17 +6,30 @@ task that serves it: each call has a task of its own.
 """
 
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from autellix.engine.executor import EngineCall
 from autellix.engine.vllm_adapter.options import ARG_PREFIX, to_xargs
 
-_CALL: ContextVar[EngineCall] = ContextVar("autellix_call")
+
+@dataclass
+class Served:
+    """A call that is served."""
+
+    call: EngineCall
+    was_asked: bool = False
+    """Whether the engine was asked to generate anything for it."""
 
 
-def serve(call: EngineCall) -> None:
+_SERVED: ContextVar[Served] = ContextVar("autellix_served")
+
+
+def serve(call: EngineCall) -> Served:
     """Note that the running task, with those that it begins, serves a call from now on."""
-    _CALL.set(call)
+    served = Served(call)
+    _SERVED.set(served)
+    return served
 
 
 def give_facts(engine: Any) -> None:
@@ -24,8 +37,9 @@ def give_facts(engine: Any) -> None:
     generate = engine.generate
 
     def generate_with_facts(prompt: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
-        if call := _CALL.get(None):
-            sampling_params.extra_args = _with_facts(sampling_params.extra_args, call)
+        if served := _SERVED.get(None):
+            served.was_asked = True
+            sampling_params.extra_args = _with_facts(sampling_params.extra_args, served.call)
         return generate(prompt, sampling_params, *args, **kwargs)
 
     engine.generate = generate_with_facts

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
+from typing import Any
 
 import structlog
 
@@ -17,6 +18,10 @@ from autellix.services.runner import wall_ms
 log = structlog.get_logger()
 
 no_account = Account()
+
+PREAMBLE = frozenset({"response.created", "response.in_progress"})
+"""Events that a stream of `/v1/responses` has before the engine knows of the call: they wait for the first that says
+something, so that a call that is held has told its client nothing."""
 
 
 class CallStream:
@@ -73,19 +78,34 @@ class CallStream:
             return End(status=404, error=_error(f"Unknown API: {call.api[:80]!r}.", "unknown_api"))
         facts = self.routed.program
         engine_call = EngineCall(call.call_id, call.program_id, call.thread_id, call.api, call.body, call.stream, facts)
+        waiting: list[Any] = []
         async with aclosing(self._executor.run(engine_call)) as outputs:
             async for output in outputs:
                 match output:
                     case Piece(data):
-                        self.seq += 1
-                        placed = self.placed if self.seq == 1 else None
-                        chunk = Chunk(call_id=call.call_id, seq=self.seq, data=data, placed=placed)
-                        self._say(Out(call.reply_to, chunk, call.reply_json))
+                        waiting += data
+                        if not all(map(_is_preamble, waiting)):
+                            self._tell(waiting)
+                            waiting = []
                     case Answer(response):
+                        if waiting:
+                            self._tell(waiting)
                         return End(response=response)
                     case Refusal(status, error):
                         return End(status=status, error=error)
         return End(status=502, error=_error("The engine ended its answer without an end.", "no_end"))
+
+    def _tell(self, data: list[Any]) -> None:
+        """Publish a chunk."""
+        call = self.routed.call
+        self.seq += 1
+        placed = self.placed if self.seq == 1 else None
+        chunk = Chunk(call_id=call.call_id, seq=self.seq, data=data, placed=placed)
+        self._say(Out(call.reply_to, chunk, call.reply_json))
+
+
+def _is_preamble(event: Any) -> bool:
+    return isinstance(event, dict) and event.get("type") in PREAMBLE
 
 
 def _error(text: str, code: str) -> ErrorBody:

@@ -43,7 +43,7 @@ async def gateway(bus: Bus, settings: GatewaySettings, *, silence_s: float) -> A
             try:
                 yield server
             finally:
-                dashboard.close()
+                await dashboard.close()
                 asyncio.get_running_loop().call_later(settings.drain_s, inbox.fail_all, failures.STOPPING)
 
 

@@ -26,6 +26,8 @@ class Services:
 
     async def ask(self, subject: str, message: Message) -> Any:
         """Return a service's answer; a `Failed` when it refuses, or nobody answers."""
+        if not self._bus.connected:  # nothing is kept for later: who asks would not know what came of it
+            return failures.BUS_DOWN
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         inbox, subscription = self._bus.new_inbox(), None
 

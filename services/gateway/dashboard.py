@@ -67,9 +67,12 @@ class Dashboard:
         pages = [Route(f"/{path}", _page(*known)) for path, known in FILES.items()]
         return [*pages, Route("/page/stream", self.stream)]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End all streams."""
         self._is_closed = True
+        if self._watching:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
         for viewer in self._viewers:
             if viewer.full():
                 viewer.get_nowait()
@@ -88,7 +91,7 @@ class Dashboard:
         viewer: asyncio.Queue[bytes | None] = asyncio.Queue(EVENTS_MAX)
         self._viewers.add(viewer)
         try:
-            if self._watching is None or self._watching.done():
+            if self._watching is None:
                 self._watching = asyncio.create_task(self._watch())
             yield b": hello\n\n"
             while event := await viewer.get():
@@ -107,12 +110,14 @@ class Dashboard:
             subscription = await self._bus.subscribe(subjects.CALL_EVENTS, hear)
         except BusDownError as error:
             log.warning("the page shows no calls", error=str(error))
+            self._watching = None
             return
         try:
             while self._viewers and not self._is_closed:
                 self._tell(_event("state", await self._state()))
                 await asyncio.sleep(EVERY_S)
         finally:
+            self._watching = None  # who comes now needs another
             await subscription.unsubscribe()
 
     def _tell(self, event: bytes) -> None:

@@ -110,7 +110,7 @@ class Programs:
 
     async def release(self, request: Request) -> Response:
         """End a program."""
-        program_id = ProgramId((await _body(request, Release)).program_id)
+        program_id = ProgramId((await _body(request, Release)).program_id.strip())
         answer = await self._ask(subjects.SESSIONS_END, EndSession(program_id=program_id))
         if not isinstance(answer, SessionEnded):
             return _failure(answer)
@@ -123,7 +123,7 @@ def _failure(answer: Any) -> Response:
 
 
 def _named(request: Request) -> ProgramId:
-    return ProgramId(request.path_params["program_id"])
+    return ProgramId(request.path_params["program_id"].strip())  # as calls are
 
 
 def _shown(record: ProgramRecord) -> dict[str, Any]:

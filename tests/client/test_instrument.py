@@ -84,6 +84,31 @@ async def test_two_programs(stack: Stack, heard: Heard) -> None:
     assert len(set(ids)) == 3
 
 
+async def test_tasks_outside_of_a_program(stack: Stack, heard: Heard) -> None:
+    """A task that opened no program is in none that others have open, and one that outlives its program in no other."""
+    async with asynchronous(heard) as client:
+        begun, over = asyncio.Event(), asyncio.Event()
+
+        async def outlives() -> None:
+            await over.wait()
+            await client.post("/v1/chat/completions", json=BODY)
+
+        async def plain() -> None:
+            await begun.wait()
+            await client.post("/v1/chat/completions", json=BODY)
+
+        outsider = asyncio.create_task(plain())
+        async with Program("a", nats_url=stack.nats_url):
+            late = asyncio.create_task(outlives())
+            begun.set()
+            await outsider
+        async with Program("b", nats_url=stack.nats_url):
+            over.set()
+            await late
+
+    assert heard.told("program-id") == [None, None]
+
+
 async def test_program_of_the_process(heard: Heard) -> None:
     """Who opens no program has one for the process, the same for all its calls, and in threads of Python, too."""
     synchronous = instrument(httpx.Client(transport=httpx.MockTransport(heard), base_url="http://gate"))
@@ -106,6 +131,8 @@ async def test_program_of_the_process(heard: Heard) -> None:
         ({"x-claude-code-session-id": "mine"}, {}),
         ({}, {"session_id": "mine"}),
         ({}, {"metadata": {"program_id": "mine"}}),
+        ({}, {"vllm_xargs": {"agentic_context": {"program_id": "mine"}}}),
+        ({}, {"conversation": {"id": "mine"}}),
     ],
 )
 async def test_own_words_stay(heard: Heard, headers: dict[str, str], body: dict[str, Any]) -> None:
@@ -116,11 +143,19 @@ async def test_own_words_stay(heard: Heard, headers: dict[str, str], body: dict[
     assert (heard.told("thread-id"), heard.told("program-id")) == ([None], [None])
 
 
-async def test_names_in_texts(heard: Heard) -> None:
-    """A text that speaks of sessions names none."""
-    turns = [{"role": "user", "content": 'What is "session_id"?'}]
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "user", "content": 'What is "session_id"?'}]},
+        {"metadata": {"session_id": "x"}},
+        {"vllm_xargs": {"program_id": "x", "agentic_context": {}}},
+        {"session_id": "", "metadata": None, "conversation": {}},
+    ],
+)
+async def test_what_names_no_program(heard: Heard, fields: dict[str, Any]) -> None:
+    """A text that speaks of sessions names none, and neither do fields that the gateway does not go by."""
     async with asynchronous(heard) as client:
-        await client.post("/v1/chat/completions", json={**BODY, "messages": turns})
+        await client.post("/v1/chat/completions", json={**BODY, **fields})
 
     assert heard.told("thread-id") == ["main"]
 

@@ -83,7 +83,9 @@ async def test_final_only(stack: Stack) -> None:
     assert [output.outputs[0].text for output in outputs] == ["ok ok ok "]
 
 
-@pytest.mark.parametrize("params", [{"logprobs": 1}, {"prompt_logprobs": 0}, {"output_kind": 1}])
+@pytest.mark.parametrize(
+    "params", [{"logprobs": 1}, {"prompt_logprobs": 0}, {"output_kind": 1}, {"max_token": 5}, {"bad_words": ["x"]}]
+)
 async def test_not_offered(stack: Stack, params: Any) -> None:
     """What would be answered otherwise than vLLM does is refused."""
     async with AsyncMultiLLMEngine(nats_url=stack.nats_url) as engine:

@@ -1,4 +1,4 @@
-"""Every API of vLLM's own server through the gateway, by the clients that people use, on a real engine."""
+"""The APIs of vLLM's own server that the gateway offers, by the clients that people use, on a real engine."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -72,17 +72,18 @@ async def opened(url: str, folder: Path) -> AsyncIterator[Page]:
     browser = await asyncio.create_subprocess_exec(*command, stdout=DEVNULL, stderr=DEVNULL)
     try:
         port = folder / "DevToolsActivePort"
-        async with asyncio.timeout(START_S), aiohttp.ClientSession() as http:
+        async with asyncio.timeout(START_S) as limit, aiohttp.ClientSession() as http:
             while not (port.exists() and port.read_text().count("\n")):  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.1)
             base = f"http://127.0.0.1:{port.read_text().split()[0]}"
             async with http.get(f"{base}/json/list") as answer:
                 (target,) = [each for each in await answer.json(content_type=None) if each["type"] == "page"]
-            async with asyncio.timeout(None), http.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+            async with http.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
                 page = Page(socket)
                 for domain in ("Runtime", "Log", "Page"):
                     await page.command(f"{domain}.enable")
                 await page.command("Page.navigate", url=url)
+                limit.reschedule(None)
                 yield page
     finally:
         browser.kill()

@@ -99,10 +99,15 @@ async def test_viewers_are_bounded(front: Front, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "EVERY_S", 0.05)
     asked = asyncio.Queue[None]()
 
-    async def on_request(_: Delivery) -> None:
+    async def on_engines(delivery: Delivery) -> None:
+        await front.bus.publish(delivery.reply, encode(EngineList(engines=[])))
+
+    async def on_request(delivery: Delivery) -> None:
         asked.put_nowait(None)
+        await front.bus.publish(delivery.reply, encode(ProgramList(programs=[], at_ms=1.0)))
 
     await front.bus.subscribe(subjects.PROGRAMS_LIST, on_request)
+    await front.bus.subscribe(subjects.ENGINES_LIST, on_engines)
     await front.bus.flush()
     async with front.http.stream("GET", "/page/stream") as answer:
         await anext(answer.aiter_raw())

@@ -79,7 +79,8 @@ async def test_page(front: Front, tmp_path: Path) -> None:
     await played(front, programs=ProgramList(programs=PROGRAMS, at_ms=10_600.0), engines=EngineList(engines=[ENGINE]))
     async with opened(f"http://127.0.0.1:{front.port}/", tmp_path / "browser") as page:
         await page.until("document.querySelectorAll('#programs tbody tr').length === 2")
-        await page.value("document.querySelectorAll('#programs tbody tr')[0].click()")
+        press = "dispatchEvent(new PointerEvent('pointerdown', {bubbles: true}))"
+        await page.value(f"document.querySelectorAll('#programs tbody tr')[0].{press}")
         await call(front)
         await page.until("document.querySelectorAll('#gantt rect').length === 5")
         kinds = await page.value("[...document.querySelectorAll('#gantt rect')].map((each) => each.classList[0])")

@@ -64,9 +64,10 @@ def test_panels_do_not_overlap() -> None:
     """Each place of the board has one panel, and every panel a title of its own."""
     panels = json.loads(BOARD.read_text())["panels"]
     places = [
-        (panel["gridPos"]["x"] + column, panel["gridPos"]["y"])
+        (panel["gridPos"]["x"] + column, panel["gridPos"]["y"] + row)
         for panel in panels
         for column in range(panel["gridPos"]["w"])
+        for row in range(panel["gridPos"]["h"])
     ]
 
     assert len(set(places)) == len(places)

@@ -112,6 +112,17 @@ async def test_nothing_between() -> None:
     assert tasks == [asyncio.current_task()]
 
 
+async def test_what_may_not_be_repeated() -> None:
+    """An endpoint that raises after it has generated is not asked again; its error goes to who called."""
+    with pytest.raises(ValueError, match="not 3"):
+        _ = [
+            part
+            async for part in Endpoints(app, PATHS).exchange(
+                "/refuse", b'{"count": 3}', HEADERS, may_repeat=lambda: False
+            )
+        ]
+
+
 async def test_close() -> None:
     """Who leaves a stream early ends the endpoint's iterator."""
     closed.clear()

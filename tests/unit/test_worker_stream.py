@@ -108,6 +108,27 @@ async def test_chunks() -> None:
     assert stream.seq == 2
 
 
+async def test_preamble() -> None:
+    """What a stream says before its call is scheduled waits for what it says next: a held call has told nothing."""
+    said: list[Out] = []
+    created, progress, text = ({"type": f"response.{name}"} for name in ("created", "in_progress", "output_text.delta"))
+    engine = PlayedEngine(Piece([created]), Piece([progress]), None)
+    stream = stream_of(engine, said)
+    running = asyncio.create_task(stream.run())
+    await engine.silent.wait()
+    before = (stream.seq, list(said))
+    stream.stop(STOP)
+    await running
+    whole: list[Out] = []
+    await stream_of(PlayedEngine(Piece([created]), Piece([progress, text]), Answer(None)), whole).run()
+    bare: list[Out] = []
+    await stream_of(PlayedEngine(Piece([created]), Answer(None)), bare).run()
+
+    assert before == (0, [])
+    assert [out.message.data for out in whole if isinstance(out.message, Chunk)] == [[created, progress, text]]
+    assert [out.message.data for out in bare if isinstance(out.message, Chunk)] == [[created]]
+
+
 async def test_engine_gets_the_body() -> None:
     """The engine gets the request as the client wrote it, and the program's facts."""
     engine = PlayedEngine(Answer({"x": 1}))

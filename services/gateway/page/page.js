@@ -97,9 +97,8 @@ function showPrograms() {
   const rows = listed.map((program) => {
     const row = make("tr");
     row.tabIndex = 0;
+    row.dataset.program = program.program_id;
     row.ariaSelected = String(program.program_id === chosen);
-    row.addEventListener("click", () => choose(program.program_id));
-    row.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(program.program_id); });
     row.append(
       cell(program.program_id.slice(0, 8)), cell(program.name), cell(program.source), cell(program.state),
       cell(program.queue ?? "", "number"), cell(program.live_calls, "number"), cell(program.calls, "number"),
@@ -109,7 +108,9 @@ function showPrograms() {
     );
     return row;
   });
+  const focused = document.activeElement?.dataset?.program;
   element("programs").tBodies[0].replaceChildren(...rows);
+  if (focused) rows.find((row) => row.dataset.program === focused)?.focus();
 }
 
 function showTotals() {
@@ -202,6 +203,16 @@ function show() {
   showPrograms();
   showGantt();
 }
+
+// Rows come anew every second, and a click needs the same row twice: the first touch counts.
+element("programs").tBodies[0].addEventListener("pointerdown", (event) => {
+  const row = event.target.closest("tr");
+  if (row) choose(row.dataset.program);
+});
+element("programs").tBodies[0].addEventListener("keydown", (event) => {
+  const row = event.target.closest("tr");
+  if (row && event.key === "Enter") choose(row.dataset.program);
+});
 
 const source = new EventSource("page/stream");
 source.addEventListener("state", (event) => {
