@@ -4,8 +4,9 @@ What the application adds to a call, layers of middleware and tasks that notice 
 processor time as the function itself, and again for every token of a stream. Nobody hangs up here but the caller, who
 cancels.
 
-What an endpoint refuses by raising is asked for again through the application, which words the error: the rules stay
-vLLM's. So is everything whose endpoint has another form than those known here.
+The rules stay vLLM's: a body that is none of its kind goes through the application, which says what is wrong with it;
+what an endpoint raises is worded by the handlers that the application has for it. So does everything whose endpoint has
+another form than those known here.
 """
 
 import asyncio
@@ -53,22 +54,14 @@ class Endpoints:
         """The paths of the endpoints that are called directly."""
         return frozenset(self._direct)
 
-    async def exchange(
-        self, path: str, body: bytes, headers: dict[str, str], *, may_repeat: Callable[[], bool] = lambda: True
-    ) -> AsyncGenerator[Part, None]:
+    async def exchange(self, path: str, body: bytes, headers: dict[str, str]) -> AsyncGenerator[Part, None]:
         """Send one request and yield the answer's parts; closing the iterator early aborts it.
 
-        Args:
-            path: Of the endpoint.
-            body: JSON text.
-            headers: Beside the content's type.
-            may_repeat: Whether an endpoint that raised may be asked again: not if it has generated anything.
-
         Raises:
-            Exception: what an endpoint raised that may not be asked again.
+            Exception: what an endpoint raised and the application has no words for.
         """
         endpoint = self._direct.get(path)
-        response = await self._called(endpoint, path, body, headers, may_repeat) if endpoint else None
+        response = await self._called(endpoint, path, body, headers) if endpoint else None
         if response is None:
             async with aclosing(asgi.exchange(self._app, path, body, headers)) as parts:
                 async for part in parts:
@@ -83,21 +76,29 @@ class Endpoints:
             async for piece in pieces:
                 yield Part(None, piece.encode() if isinstance(piece, str) else bytes(piece))
 
-    async def _called(
-        self, endpoint: Endpoint, path: str, body: bytes, headers: dict[str, str], may_repeat: Callable[[], bool]
-    ) -> Any:
-        """Return an endpoint's response, None if the application has to say what is wrong with the request."""
+    async def _called(self, endpoint: Endpoint, path: str, body: bytes, headers: dict[str, str]) -> Any:
+        """Return an endpoint's response, None if the application has to say what is wrong with the body."""
         raw = Request(asgi.scope(self._app, path, headers))
         try:
             asked = endpoint.model.model_validate(msgspec.json.decode(body))
+        except (msgspec.DecodeError, ValueError):
+            return None
+        try:
             response = await endpoint.function(**{endpoint.body: asked, endpoint.raw: raw})
-        except Exception:
+        except Exception as error:  # noqa: BLE001 - worded, or raised again
             _go_if_cancelled()
-            if not may_repeat():
-                raise
-            return None  # it is raised again there
+            response = await self._worded(raw, error)
         _go_if_cancelled()
         return response
+
+    async def _worded(self, raw: Request, error: Exception) -> Any:
+        """Return the response that the application has for an error."""
+        handlers = self._app.exception_handlers
+        handle = next((handlers[kind] for kind in type(error).__mro__ if kind in handlers), None)
+        if handle is None:
+            raise error
+        response = handle(raw, error)
+        return await response if inspect.isawaitable(response) else response
 
 
 def _go_if_cancelled() -> None:

@@ -58,10 +58,8 @@ class VllmExecutor:
         """Yield the call's pieces, then one answer or refusal; closing the iterator early aborts the call."""
         if generates(call.api):
             self._accounts[call.call_id] = asyncio.get_running_loop().create_future()
-        served = serve(call)
-        parts = self._endpoints.exchange(
-            call.api, call.body, {"x-request-id": call.call_id}, may_repeat=lambda: not served.was_asked
-        )
+        serve(call)
+        parts = self._endpoints.exchange(call.api, call.body, {"x-request-id": call.call_id})
         async with aclosing(parts):
             async for output in asgi.outputs(parts, stream=call.stream):
                 if isinstance(output, Refusal):

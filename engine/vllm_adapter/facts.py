@@ -6,30 +6,17 @@ task that serves it: each call has a task of its own.
 """
 
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from autellix.engine.executor import EngineCall
 from autellix.engine.vllm_adapter.options import ARG_PREFIX, to_xargs
 
-
-@dataclass
-class Served:
-    """A call that is served."""
-
-    call: EngineCall
-    was_asked: bool = False
-    """Whether the engine was asked to generate anything for it."""
+_CALL: ContextVar[EngineCall] = ContextVar("autellix_call")
 
 
-_SERVED: ContextVar[Served] = ContextVar("autellix_served")
-
-
-def serve(call: EngineCall) -> Served:
+def serve(call: EngineCall) -> None:
     """Note that the running task, with those that it begins, serves a call from now on."""
-    served = Served(call)
-    _SERVED.set(served)
-    return served
+    _CALL.set(call)
 
 
 def give_facts(engine: Any) -> None:
@@ -37,9 +24,8 @@ def give_facts(engine: Any) -> None:
     generate = engine.generate
 
     def generate_with_facts(prompt: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
-        if served := _SERVED.get(None):
-            served.was_asked = True
-            sampling_params.extra_args = _with_facts(sampling_params.extra_args, served.call)
+        if call := _CALL.get(None):
+            sampling_params.extra_args = _with_facts(sampling_params.extra_args, call)
         return generate(prompt, sampling_params, *args, **kwargs)
 
     engine.generate = generate_with_facts

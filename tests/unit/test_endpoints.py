@@ -112,15 +112,22 @@ async def test_nothing_between() -> None:
     assert tasks == [asyncio.current_task()]
 
 
-async def test_what_may_not_be_repeated() -> None:
-    """An endpoint that raises after it has generated is not asked again; its error goes to who called."""
-    with pytest.raises(ValueError, match="not 3"):
-        _ = [
-            part
-            async for part in Endpoints(app, PATHS).exchange(
-                "/refuse", b'{"count": 3}', HEADERS, may_repeat=lambda: False
-            )
-        ]
+async def test_nothing_is_asked_twice() -> None:
+    """An endpoint that raises, perhaps after it has generated, is asked once; an error without words is raised."""
+    asked = 0
+
+    async def endpoint(request: Asked, raw_request: Request) -> Response:
+        nonlocal asked
+        asked += 1
+        raise KeyError("odd") if request.raises else ValueError("known")
+
+    own = FastAPI(exception_handlers={ValueError: refused})
+    own.post("/answer")(endpoint)
+    parts = [part async for part in Endpoints(own, PATHS).exchange("/answer", b'{"count": 1}', HEADERS)]
+    with pytest.raises(KeyError, match="odd"):
+        _ = [p async for p in Endpoints(own, PATHS).exchange("/answer", b'{"count": 1, "raises": true}', HEADERS)]
+
+    assert (asked, parts[0].status) == (2, 418)
 
 
 async def test_close() -> None:
