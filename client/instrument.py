@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from autellix.client.runs import current_run
-from autellix.schemas.identity import fields_of
+from autellix.schemas.identity import fields_of, value_at
 from autellix.schemas.ids import CallId
 
 PARENTS_MAX = 256
@@ -104,11 +104,5 @@ def _names_itself(request: Any) -> bool:
         fields = msgspec.json.decode(body)
     except msgspec.DecodeError:
         return False
-    return any(_in_body(fields, path) for path in PATHS)
-
-
-def _in_body(fields: Any, path: str) -> bool:
-    """Tell whether a body names something at a path."""
-    for name in path.split("."):
-        fields = fields.get(name) if isinstance(fields, dict) else None
-    return isinstance(fields, str) and bool(fields.strip())
+    named = (value_at(fields, path) for path in PATHS)
+    return any(isinstance(value, str) and value.strip() for value in named)

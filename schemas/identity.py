@@ -1,6 +1,7 @@
 """How clients name the program that a request belongs to, and its thread: by the conventions of the field."""
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 
 class Rule(NamedTuple):
@@ -41,6 +42,13 @@ NOBODY: Final = "none"
 
 SOURCES: Final = frozenset({*(rule.source for rule in RULES), URL, BEGUN, NOBODY})
 """What can tell that calls are of one program."""
+
+
+def value_at(body: Any, path: str) -> Any:
+    """Return what a body has at a path, None if there is nothing."""
+    for name in path.split("."):
+        body = body.get(name) if isinstance(body, Mapping) else None
+    return body
 
 
 def fields_of(kind: str) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ def _is_last(event: Any) -> bool:
 
 
 def _is_error(event: Any) -> bool:
-    return isinstance(event, dict) and bool(event.get("error"))
+    return isinstance(event, dict) and "error" in event
 
 
 def refusal(answer: Any, status: int) -> Refusal:

@@ -91,7 +91,7 @@ class Dashboard:
         viewer: asyncio.Queue[bytes | None] = asyncio.Queue(EVENTS_MAX)
         self._viewers.add(viewer)
         try:
-            if self._watching is None:
+            if self._watching is None or self._watching.done():
                 self._watching = asyncio.create_task(self._watch())
             yield b": hello\n\n"
             while event := await viewer.get():

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from autellix.schemas.identity import NOBODY, RULES, STARTED, URL
+from autellix.schemas.identity import NOBODY, RULES, STARTED, URL, value_at
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.openai import invalid
 
@@ -117,9 +117,7 @@ def _first(fields: Iterable[str], headers: Mapping[str, str], body: Mapping[str,
 
 def _in_body(body: Mapping[str, Any], path: str) -> str | None:
     """Return the id at a path; a name on the way that holds no fields holds no id, and neither does an object."""
-    value: Any = body
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
+    value = value_at(body, path)
     return None if isinstance(value, Mapping) else _checked(value, path)
 
 

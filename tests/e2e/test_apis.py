@@ -112,6 +112,8 @@ async def test_tokens(http: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
+        ("/v1/chat/completions", {"model": MODEL, "messages": TURNS, "stream_options": {"include_usage": True}}, 400),
+        ("/v1/completions", {"model": MODEL, "prompt": "Hi", "stream_options": {"include_usage": True}}, 400),
         ("/v1/responses", {"model": "lost", "input": "Hi"}, 404),
         ("/v1/responses", {"model": MODEL, "input": "Hi", "background": True}, 400),
         ("/v1/responses", {"model": MODEL, "input": "Hi", "previous_response_id": "resp_1"}, 404),

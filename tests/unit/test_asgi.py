@@ -192,3 +192,17 @@ async def test_cancelled_reader() -> None:
 
     assert reading.cancelled()
     assert app.left.is_set()
+
+
+@pytest.mark.parametrize("last", ["message_stop", "response.completed", "response.incomplete", "response.failed"])
+async def test_streams_with_named_events(last: str) -> None:
+    """A stream of messages or responses ends with its last event; one that breaks off before has no end."""
+    begun = b'event: begun\ndata: {"type": "begun"}\n\n'
+    ended = f'event: {last}\ndata: {{"type": "{last}"}}\n\n'.encode()
+
+    assert await collected(200, [begun, ended], stream=True) == [
+        Piece([{"type": "begun"}]),
+        Piece([{"type": last}]),
+        Answer(None),
+    ]
+    assert await collected(200, [begun], stream=True) == [Piece([{"type": "begun"}])]
