@@ -79,6 +79,6 @@ pins: dev ## Pin the newest versions that fit together
 	@$(BIN)/python ops/pin.py
 
 clean: ## Remove what was built, installed and cached here
-	rm -rf .venv dist build .run .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-frameworks dist build .run .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	find ops/packaging -name '*.egg-info' -prune -exec rm -rf {} +

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 
+from autellix.client import tracing
 from autellix.client.answer import Answer, Assembly
 from autellix.client.connection import Connection
 from autellix.client.errors import CallFailedError, failure
@@ -106,7 +107,7 @@ async def submitted(connection: Connection, request: SubmitCall, patience: Patie
     """
     with connection.inbox() as inbox:
         call = LiveCall(connection, inbox, patience)
-        await connection.publish(subjects.CALLS_SUBMIT, request, reply=inbox.subject)
+        await connection.publish(subjects.CALLS_SUBMIT, request, reply=inbox.subject, trace=tracing.current())
         try:
             await call.accepted(patience.first_frame_s)
             yield call

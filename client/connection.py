@@ -20,6 +20,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
+from autellix.client import tracing
 from autellix.client.errors import CallFailedError, UnreachableError, failure
 from autellix.client.inbox import Inbox, decode
 from autellix.schemas.base import Message
@@ -95,14 +96,15 @@ class Connection:
         finally:
             del self._inboxes[inbox.subject]
 
-    async def publish(self, subject: str, message: Message, *, reply: str = "") -> None:
-        """Send a message to whoever listens.
+    async def publish(self, subject: str, message: Message, *, reply: str = "", trace: str = "") -> None:
+        """Send a message to whoever listens, as part of the trace that a `traceparent` names.
 
         Raises:
             CallFailedError: when the message has no encoding, is too large, or the connection is closed.
         """
         try:
-            await self._client.publish(subject, encode(message), reply=reply)
+            headers = {tracing.HEADER: trace} if trace else None
+            await self._client.publish(subject, encode(message), reply=reply, headers=headers)
         except nats.errors.MaxPayloadError as error:
             limit = self._client.max_payload
             raise failure(

@@ -21,6 +21,8 @@ class EngineCall(NamedTuple):
     """JSON text, which the session manager has checked."""
     stream: bool
     program: ProgramFacts
+    trace: str = ""
+    """The span that it is part of, as a W3C `traceparent`; empty: none."""
 
 
 class Piece(NamedTuple):
@@ -158,4 +160,8 @@ class Executor(Protocol):
         Raises:
             EngineGoneError: when the engine died.
         """
+        ...
+
+    def series(self) -> str:
+        """Return the engine's own series in Prometheus's text format; empty if it keeps none."""
         ...

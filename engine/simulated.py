@@ -75,6 +75,10 @@ class SimulatedExecutor:
         """Return what was counted for a call whose `run` is over."""
         return self._accounts.pop(call_id, Account())
 
+    def series(self) -> str:
+        """Return nothing: no series is kept."""
+        return ""
+
     def tell(self, notice: Notice) -> None:
         """Pass over it: nothing waits here, so nothing is ordered, and nothing is kept of a program."""
 

@@ -24,6 +24,8 @@ REQUIREMENTS = ROOT / "ops" / "requirements"
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMPS = VENV / "stamps"
+FRAMEWORKS = ROOT / ".venv-frameworks"
+"""Agent frameworks, which the tests try their examples with; they do not fit what vLLM needs."""
 LOG = VENV / "install.log"
 BAR_COLUMNS = 20
 
@@ -53,11 +55,11 @@ class Step:
         return digest.hexdigest()
 
 
-def pip(title: str, *names: str, options: tuple[str, ...] = ("--no-deps",)) -> Step:
+def pip(title: str, *names: str, options: tuple[str, ...] = ("--no-deps",), python: Path = PYTHON) -> Step:
     """Return the step that installs files of `ops/requirements`; by default exactly what they name."""
     files = tuple(REQUIREMENTS / name for name in names)
     chosen = [part for file in files for part in ("-r", str(file))]
-    return Step(title, (str(PYTHON), "-m", "pip", "install", *options, *chosen), files)
+    return Step(title, (str(python), "-m", "pip", "install", *options, *chosen), files)
 
 
 def has_nvidia_gpu() -> bool:
@@ -92,7 +94,15 @@ def steps(*, dev: bool) -> list[Step]:
         Step("Autellix", editable, (ROOT / "pyproject.toml",)),
         Step("check", (str(PYTHON), "-c", IMPORTS), failure="vLLM is installed but does not import"),
     ]
-    return [*plan, pip("development tools", "dev.txt")] if dev else plan
+    if not dev:
+        return plan
+    apart = (base, "-m", "venv", "--clear", str(FRAMEWORKS))
+    return [
+        *plan,
+        pip("development tools", "dev.txt"),
+        Step("environment of the frameworks", apart, failure=no_venv),
+        pip("agent frameworks", "frameworks.txt", python=FRAMEWORKS / "bin" / "python"),
+    ]
 
 
 def install(plan: list[Step]) -> None:

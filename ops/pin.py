@@ -1,4 +1,4 @@
-"""Writes `requirements/engine-cpu.txt` and `requirements/dev.txt` anew (`make pins`).
+"""Writes the pins of `requirements` anew (`make pins`): `engine-cpu.txt`, `dev.txt` and `frameworks.txt`.
 
 pip resolves what vLLM and `pyproject.toml` declare, without installing it, and the result is pinned. Run it on x86-64
 Linux with Python 3.11, the oldest one served, so that no pin needs a newer one.
@@ -63,7 +63,7 @@ def write(file: str, title: str, pins: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Pin the engine's set, then the development tools that go with it."""
+    """Pin the engine's set, the development tools that go with it, and the frameworks, which do not."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = pyproject["project"]["optional-dependencies"]
     ours = [*pyproject["project"]["dependencies"], *extras["services"], *extras["sim"]]
@@ -74,6 +74,11 @@ def main() -> None:
 
     tools = versions("-c", str(REQUIREMENTS / "engine-cpu.txt"), *pyproject["dependency-groups"]["dev"])
     write("dev.txt", "The development tools.", {name: tools[name] for name in tools.keys() - engine.keys()})
+    write(
+        "frameworks.txt",
+        "Agent frameworks, in an environment of their own, for the tests of their examples.",
+        versions(*pyproject["dependency-groups"]["frameworks"]),
+    )
 
 
 if __name__ == "__main__":

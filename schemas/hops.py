@@ -24,6 +24,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """The client spoke JSON and is answered in JSON."""
     arrival_at_ms: float
     deadline_at_ms: float | None = None
+    trace: str = ""
+    """The span that the call is part of, as a W3C `traceparent`; empty: nobody traces it."""
 
 
 class ProgramFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +75,18 @@ class ReleaseHeld(Message, tag="release_held", frozen=True, kw_only=True):
     """If they have more than that it takes longer to compute them elsewhere than to wait."""
     models: tuple[str, ...]
     """What the other engine serves."""
+
+
+class GetSeries(Message, tag="get_series", frozen=True, kw_only=True):
+    """Metrics service to one engine worker. Answered by `EngineSeries`."""
+
+
+class EngineSeries(Message, tag="engine_series", frozen=True, kw_only=True):
+    """What an engine counts itself."""
+
+    engine_id: EngineId
+    text: str
+    """In Prometheus's text format; empty if it keeps none."""
 
 
 class ReleasedCall(Message, tag="released_call", frozen=True, kw_only=True):

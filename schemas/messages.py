@@ -38,6 +38,8 @@ from autellix.schemas.frames import (
 from autellix.schemas.hops import (
     AdmittedCall,
     Call,
+    EngineSeries,
+    GetSeries,
     ProgramFacts,
     ReleasedCall,
     ReleaseHeld,
@@ -50,9 +52,11 @@ from autellix.schemas.requests import (
     CancelCalls,
     ControlEngine,
     EndSession,
+    GetMetrics,
     GetProgram,
     ListEngines,
     ListPrograms,
+    MetricsText,
     SessionEnded,
     SessionStarted,
     SessionTouched,
@@ -76,7 +80,7 @@ EngineEvent = EngineUp | EngineLoad | EngineDown
 Event = ProgramEvent | AnyCallEvent | EngineEvent
 Frame = Accepted | Chunk | Finished | Failed
 SessionAnswer = SessionStarted | SessionTouched | SessionEnded | CancelAccepted | Failed
-TableAnswer = ProgramList | ProgramRecord | EngineList | EngineLoad | Failed
+TableAnswer = ProgramList | ProgramRecord | EngineList | EngineLoad | MetricsText | Failed
 
 __all__ = [
     "Accepted",
@@ -106,16 +110,20 @@ __all__ = [
     "EngineEvent",
     "EngineList",
     "EngineLoad",
+    "EngineSeries",
     "EngineUp",
     "ErrorBody",
     "Event",
     "Failed",
     "Finished",
     "Frame",
+    "GetMetrics",
     "GetProgram",
+    "GetSeries",
     "ListEngines",
     "ListPrograms",
     "Message",
+    "MetricsText",
     "Placed",
     "Priorities",
     "ProgramEnd",

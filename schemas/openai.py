@@ -19,6 +19,9 @@ MAX_STOPS = 16
 MAX_PROMPTS = 128
 """Prompts in one completion call: each is a request of its own in the engine."""
 
+RESERVED = frozenset({"kv_transfer_params", "ec_transfer_params"})
+"""Names in `vllm_xargs` that vLLM reads as objects."""
+
 Text = Annotated[str, Meta(max_length=256)]
 Unit = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
@@ -36,6 +39,14 @@ class ApiRequest(Struct, kw_only=True):
 
     model: Model | None = None
     stream: bool | None = None
+
+
+class StructuredOutputs(Struct, kw_only=True):
+    """vLLM's grammars: they are compiled where all calls pass, so their size is bounded."""
+
+    regex: Annotated[str, Meta(max_length=4096)] | None = None
+    choice: Annotated[list[Annotated[str, Meta(max_length=4096)]], Meta(min_length=1, max_length=1024)] | None = None
+    grammar: Annotated[str, Meta(max_length=65_536)] | None = None
 
 
 class Sampling(ApiRequest, kw_only=True):
@@ -64,6 +75,14 @@ class Sampling(ApiRequest, kw_only=True):
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     use_beam_search: Literal[False] | None = None
     """vLLM makes requests of its own for it, which belong to no call: they could not be charged."""
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: None = None
+    """vLLM had these once and passes over them now: the answer would not be what was asked for."""
+    guided_regex: None = None
+    guided_choice: None = None
+    guided_grammar: None = None
+    guided_decoding_backend: None = None
+    guided_whitespace_pattern: None = None
 
 
 class ChatMessage(Struct, kw_only=True):
@@ -80,6 +99,8 @@ class ChatRequest(Sampling, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None = None
+    functions: None = None
+    """OpenAI's form before `tools`, which vLLM passes over."""
 
 
 Prompt = Annotated[str, Meta(min_length=1)]
@@ -113,7 +134,8 @@ class CompletionRequest(Sampling, kw_only=True):
 
     prompt: Prompt | Annotated[list[Any], Meta(min_length=1)]
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    best_of: Annotated[int, Meta(ge=1, le=MAX_N)] | None = None
+    best_of: Literal[1] | None = None
+    """vLLM passes over more."""
 
 
 class ResponsesRequest(Sampling, kw_only=True):
@@ -194,12 +216,14 @@ def invalid(
     message: str, *, param: str | None = None, code: str | None = None, status: int = 400
 ) -> InvalidRequestError:
     """Return the error that refuses a request in the OpenAI shape."""
-    kind = {404: "not_found_error", 503: "server_error"}.get(status, "invalid_request_error")
+    kind = {404: "not_found_error", 429: "rate_limit_error", 503: "server_error"}.get(status, "invalid_request_error")
     return InvalidRequestError(status, ErrorBody(message=message, type=kind, param=param, code=code))
 
 
 def check(api: str, body: dict[str, Any]) -> tuple[ApiRequest, bytes]:
     """Return the request's checked fields and its JSON text.
+
+    Null means absent: such fields are left out, since engines refuse null in some.
 
     Raises:
         InvalidRequestError: 404 for an unknown API, 400 for a body that breaks a rule or has no JSON form.
@@ -208,10 +232,11 @@ def check(api: str, body: dict[str, Any]) -> tuple[ApiRequest, bytes]:
     if rules is None:
         raise invalid(f"Unknown API: {api[:80]!r}. Known: {', '.join(APIS)}.", code="unknown_api", status=404)
     try:
-        text = msgspec.json.encode(body)
+        text = msgspec.json.encode({name: value for name, value in body.items() if value is not None})
         request = msgspec.json.decode(text, type=rules)
         _check_finite(body)
         _check_prompt(request)
+        _check_names(request)
     except msgspec.ValidationError as error:
         raise invalid(str(error), param=_param(str(error))) from error
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -233,6 +258,15 @@ def _check_prompt(request: ApiRequest) -> None:
         if type(first) not in PROMPT_LISTS:
             raise msgspec.ValidationError("Expected texts or token ids - at `$.prompt[0]`")
         msgspec.convert({"prompt": request.prompt}, PROMPT_LISTS[type(first)])
+        prompts = 1 if type(first) is int else len(request.prompt)
+        if prompts * (request.n or 1) > MAX_PROMPTS:
+            raise msgspec.ValidationError(f"Expected at most {MAX_PROMPTS} answers to all prompts - at `$.n`")
+
+
+def _check_names(request: ApiRequest) -> None:
+    """Refuse extra arguments of names that are not a client's to use."""
+    if isinstance(request, Sampling) and RESERVED & (request.vllm_xargs or {}).keys():
+        raise msgspec.ValidationError("Expected other names - at `$.vllm_xargs`")
 
 
 def _param(text: str) -> str | None:

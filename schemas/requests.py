@@ -112,6 +112,17 @@ class ListEngines(Message, tag="list_engines", frozen=True, kw_only=True):
     """Ask for the engines in rotation. Answered by `EngineList`."""
 
 
+class GetMetrics(Message, tag="get_metrics", frozen=True, kw_only=True):
+    """Ask for all metrics. Answered by `MetricsText`."""
+
+
+class MetricsText(Message, tag="metrics_text", frozen=True, kw_only=True):
+    """All metrics: those of the programs and calls, and those that the engines keep themselves."""
+
+    text: str
+    """In Prometheus's text format."""
+
+
 class ControlEngine(Message, tag="control_engine", frozen=True, kw_only=True):
     """Order an engine to drain (finish what it has, take nothing new) or to resume. Answered by `EngineLoad`."""
 

@@ -18,6 +18,8 @@ PROGRAMS_GET: Final = "autellix.programs.get"
 
 ENGINES_LIST: Final = "autellix.engines.list"
 
+METRICS_GET: Final = "autellix.metrics.get"
+
 PROGRAM_EVENTS: Final = "autellix.events.program.*"
 PROGRAM_ENDS: Final = ("autellix.events.program.ended", "autellix.events.program.expired")
 CALL_EVENTS: Final = "autellix.events.call.*"
@@ -52,6 +54,11 @@ def engine_calls(engine_id: EngineId) -> str:
 def engine_release(engine_id: EngineId) -> str:
     """Return the subject on which one engine worker is asked to give held calls back."""
     return f"autellix.internal.engines.{token(engine_id)}.release"
+
+
+def engine_series(engine_id: EngineId) -> str:
+    """Return the subject on which one engine worker is asked for its engine's own series."""
+    return f"autellix.internal.engines.{token(engine_id)}.series"
 
 
 def engine_control(engine_id: EngineId) -> str:

@@ -10,6 +10,8 @@ class Delivery(NamedTuple):
     subject: str
     data: bytes
     reply: str
+    trace: str = ""
+    """The W3C `traceparent` that came with it; empty: none."""
 
 
 Handler = Callable[[Delivery], Awaitable[None]]
@@ -61,8 +63,8 @@ class Bus(Protocol):
         """How often the connection was lost and came back; what was sent to us in between is gone."""
         ...
 
-    async def publish(self, subject: str, data: bytes, *, reply: str = "") -> None:
-        """Send `data` to whoever is subscribed.
+    async def publish(self, subject: str, data: bytes, *, reply: str = "", trace: str = "") -> None:
+        """Send `data` to whoever is subscribed, with the `traceparent` of what it is part of, if that is known.
 
         Raises:
             PayloadTooLargeError: when `data` is larger than `max_payload`; nothing is sent.

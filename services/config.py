@@ -46,6 +46,8 @@ class SessionManagerSettings(Settings, frozen=True, kw_only=True):
     """Key from which the ids of client-named sessions are derived; empty: a new one each start. Instances share one."""
     programs_max: Count = 100_000
     """Live programs; beyond it a start is refused with status 503."""
+    program_calls_max: Count = 4096
+    """Calls that one program may have open; beyond it a call is refused with status 429."""
     body_bytes_max: Count = 4 * 2**20
     """Bytes of a request's JSON text; beyond it the call is refused with status 413."""
 

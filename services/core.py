@@ -17,10 +17,12 @@ from autellix.schemas.messages import Event
 
 
 class Reply(NamedTuple):
-    """Where the answer to a request goes, and in which encoding."""
+    """Where the answer to a request goes, in which encoding, and which trace the request is part of."""
 
     subject: str
     as_json: bool = False
+    trace: str = ""
+    """A W3C `traceparent`; empty: none."""
 
 
 class Out(NamedTuple):

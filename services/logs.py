@@ -11,13 +11,15 @@ from typing import Any
 import structlog
 
 MAX_VALUE = 500
+MAX_TRACEBACK = 20_000
 
 
 def _cut(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Bound every text value of a line."""
     for key, value in event.items():
-        if isinstance(value, str) and len(value) > MAX_VALUE and key != "exception":
-            event[key] = value[:MAX_VALUE] + "…"
+        limit = MAX_TRACEBACK if key == "exception" else MAX_VALUE
+        if isinstance(value, str) and len(value) > limit:
+            event[key] = value[:limit] + "…"
     return event
 
 

@@ -84,7 +84,7 @@ class MemoryBus:
         """Whether the bus can be reached now."""
         return self._open
 
-    async def publish(self, subject: str, data: bytes, *, reply: str = "") -> None:
+    async def publish(self, subject: str, data: bytes, *, reply: str = "", trace: str = "") -> None:
         """Send `data` to whoever is subscribed."""
         if not self._open:
             raise BusDownError("the bus is closed")
@@ -92,7 +92,7 @@ class MemoryBus:
             raise ValueError(f"no subject: {subject!r}")
         if len(data) > self.max_payload:
             raise PayloadTooLargeError(f"{len(data)} bytes, limit {self.max_payload}")
-        self._hub.deliver(Delivery(subject, data, reply))
+        self._hub.deliver(Delivery(subject, data, reply, trace))
 
     async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> MemorySubscription:
         """Call `handler` for each message on `subject`, in order of arrival."""

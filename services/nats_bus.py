@@ -20,6 +20,7 @@ from nats.errors import (
 from nats.js.errors import BadRequestError
 from nats.micro import add_service
 
+from autellix.services import tracing
 from autellix.services.bus import BusDownError, Delivery, Handler, PayloadTooLargeError, Subscription
 
 if TYPE_CHECKING:
@@ -68,10 +69,11 @@ class NatsBus:
         """How often the connection was lost and came back; what was sent to us in between is gone."""
         return int(self._client.stats["reconnects"])
 
-    async def publish(self, subject: str, data: bytes, *, reply: str = "") -> None:
+    async def publish(self, subject: str, data: bytes, *, reply: str = "", trace: str = "") -> None:
         """Send `data`; while the connection is away it is kept, up to a bound."""
+        headers = {tracing.HEADER: trace} if trace else None
         try:
-            await self._client.publish(subject, data, reply=reply)
+            await self._client.publish(subject, data, reply=reply, headers=headers)
         except MaxPayloadError as error:
             raise PayloadTooLargeError(f"{len(data)} bytes, limit {self.max_payload}") from error
         except (ConnectionClosedError, ConnectionDrainingError, OutboundBufferLimitError) as error:
@@ -87,7 +89,8 @@ class NatsBus:
         """
 
         async def hand_over(msg: Msg) -> None:
-            await handler(Delivery(msg.subject, msg.data, msg.reply))
+            trace = tracing.context_of(msg.headers.get(tracing.HEADER)) if msg.headers else ""
+            await handler(Delivery(msg.subject, msg.data, msg.reply, trace))
 
         try:
             return NatsSubscription(await self._client.subscribe(subject, queue=queue, cb=hand_over))

@@ -22,7 +22,7 @@ from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import MalformedMessageError, encode, is_json
 from autellix.schemas.messages import EngineList, Failed, Finished, ProgramList, ProgramRecord
-from autellix.services import logs, notify
+from autellix.services import logs, notify, tracing
 from autellix.services.bus import Bus, BusDownError, Delivery, Handler, Subscription
 from autellix.services.config import StartError
 from autellix.services.core import Core, Listen, Out, Reply
@@ -109,7 +109,7 @@ class CoreRunner:
 
     async def _handle(self, listen: Listen, delivery: Delivery) -> None:
         """Hand one delivery to the core; whatever is wrong with it is answered and logged, and ends there."""
-        reply = Reply(delivery.reply, is_json(delivery.data)) if delivery.reply else None
+        reply = Reply(delivery.reply, is_json(delivery.data), delivery.trace) if delivery.reply else None
         if listen.answered and reply is None:
             log.warning("request without a reply subject", subject=delivery.subject)
             return
@@ -119,11 +119,16 @@ class CoreRunner:
             log.warning("malformed message", subject=delivery.subject, error=str(error))
             await self.refuse(reply, 400, str(error), "invalid_request_error")
             return
+        span = _span(delivery) if delivery.trace else None
+        failed = ""
         try:
             await self.publish(self._core.handle(message, self._now_ms(), reply), ids_of(message))
         except Exception as error:
+            failed = type(error).__name__
             log.exception("message failed", subject=delivery.subject, **ids_of(message))
-            await self.refuse(reply, 500, f"internal error: {type(error).__name__}", "server_error")
+            await self.refuse(reply, 500, f"internal error: {failed}", "server_error")
+        if span:
+            span.end({}, error=failed)
 
     async def refuse(self, reply: Reply | None, status: int, text: str, kind: str) -> None:
         """Answer a request that could not be handled; why is logged already."""
@@ -149,6 +154,12 @@ class CoreRunner:
                 log.exception("tick failed")
 
 
+def _span(delivery: Delivery) -> tracing.Span:
+    """Begin the span of one hop (OpenTelemetry's conventions for messaging)."""
+    attributes = {"messaging.system": "nats", "messaging.destination.name": delivery.subject}
+    return tracing.span(f"process {delivery.subject}", delivery.trace, attributes)
+
+
 ANSWERS = (Finished, ProgramList, ProgramRecord, EngineList)
 """What somebody waits for and may grow beyond what the bus carries."""
 
@@ -161,8 +172,9 @@ async def publish(bus: Bus, out: Out, ids: Mapping[str, str] = NOTHING) -> None:
         out: The message.
         ids: What the message that it answers names, for the log.
     """
+    trace: str = getattr(getattr(out.message, "call", None), "trace", "")
     try:
-        await bus.publish(out.subject, encode(out.message, as_json=out.as_json))
+        await bus.publish(out.subject, encode(out.message, as_json=out.as_json), trace=trace)
     except (ValueError, BusDownError) as error:
         log.error("not published", subject=out.subject, error=str(error), **{**ids, **ids_of(out.message)})  # noqa: TRY400
         if isinstance(error, ValueError) and isinstance(out.message, ANSWERS):
@@ -251,6 +263,7 @@ def run_process(name: str, nats_url: str, log_level: str, application: Applicati
     """Run a service process and return when it has drained; one that fails is one log line and status 1."""
     logs.setup(name, log_level)
     try:
+        tracing.setup(name)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(live(name, nats_url, application))
     except StartError as error:
@@ -259,3 +272,5 @@ def run_process(name: str, nats_url: str, log_level: str, application: Applicati
     except Exception as error:
         log.exception("failed", error=repr(error))
         sys.exit(1)
+    finally:
+        tracing.close()

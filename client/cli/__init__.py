@@ -5,10 +5,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from autellix.client.cli import bench, doctor, ps, run, serve, show, sim, submit, top, trace, up
+from autellix.client.cli import bench, completion, doctor, ps, run, serve, show, sim, submit, top, trace, up
 from autellix.client.errors import AutellixError
 
-VERBS = (up, serve, run, submit, ps, top, show, trace, doctor, sim, bench)
+VERBS = (up, serve, run, submit, ps, top, show, trace, doctor, sim, bench, completion)
 INTERRUPTED = 130
 """The exit status of a command that Ctrl-C ended, by custom of the shell."""
 
@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for verb in VERBS:
         verb.add(verbs)
     arguments = parser.parse_args(argv)
+    arguments.parser = parser
     try:
         status: int = arguments.run(arguments)
     except BrokenPipeError:  # who read the output, as `head`, has gone; Python must not try to flush it at the end

@@ -12,12 +12,22 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from autellix.client.cli.options import add_gateway_url, add_nats_url, gateway_url
+from autellix.client.connection import shared, url_or_default
 from autellix.client.errors import AutellixError
 from autellix.client.program import Program
+from autellix.client.queries import get_program
+from autellix.schemas.table import ProgramRecord
 
 if TYPE_CHECKING:
     from autellix.client.cli.options import Verbs
+
+
+RECORD_S = 2.0
+RECORD_TRIES = 40
+"""How long, and in how many tries, the end of a program may take to be known."""
 
 
 def add(verbs: "Verbs") -> None:
@@ -27,6 +37,7 @@ def add(verbs: "Verbs") -> None:
     add_gateway_url(parser)
     parser.add_argument("--name", help="a label for people; else the script's name")
     parser.add_argument("--agent", default="", metavar="KIND", help="what kind of agent it is")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the program's record when it is over")
     add_nats_url(parser)
     parser.add_argument("command", metavar="SCRIPT", help="a Python script, or a command")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
@@ -41,7 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
     program = Program(
         arguments.name or Path(arguments.command).name, agent=arguments.agent, nats_url=arguments.nats_url
     )
-    return asyncio.run(_run(command, gateway_url(arguments.url), program))
+    status = asyncio.run(_run(command, gateway_url(arguments.url), program))
+    if arguments.json:
+        record = asyncio.run(_record(program.id, url_or_default(arguments.nats_url)))
+        arguments.json.write_bytes(msgspec.json.encode(record))
+    return status
 
 
 def environment(url: str, program_id: str, model: str) -> dict[str, str]:
@@ -70,6 +85,17 @@ async def _run(command: list[str], url: str, program: Program) -> int:
             loop.add_signal_handler(name, _pass_on, process, name)
         status = await process.wait()
     return status if status >= 0 else 128 - status
+
+
+async def _record(program_id: str, nats_url: str) -> ProgramRecord:
+    """Return a program's record once the table knows that it is over: its end is an event, as are those of calls."""
+    async with shared(nats_url) as connection:
+        for _ in range(RECORD_TRIES):
+            record = await get_program(connection, program_id)
+            if record.ended_at_ms is not None and not record.live_calls:
+                break
+            await asyncio.sleep(RECORD_S / RECORD_TRIES)
+    return record
 
 
 def _pass_on(process: asyncio.subprocess.Process, name: signal.Signals) -> None:

@@ -34,6 +34,7 @@ def add(verbs: "Verbs") -> None:
     parser.add_argument("program", metavar="PROGRAM", help="its id or the beginning of it, its name or its label")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the trace (default: PROGRAM.json); -: print it")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw it, too")
+    parser.add_argument("--json", action="store_true", help="say as JSON which program it is and what was written")
     add_nats_url(parser)
     parser.set_defaults(run=run)
 
@@ -42,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the files and say where they are."""
     if arguments.png and not find_spec("matplotlib"):
         raise NoMatplotlibError
+    written: list[Path] = []
     program, timeline = asyncio.run(_known(arguments.program, url_or_default(arguments.nats_url)))
     trace = {"traceEvents": trace_events(timeline, program.program_id, program.name), "displayTimeUnit": "ms"}
     text = msgspec.json.encode(trace)
@@ -50,12 +52,15 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         file = arguments.out or Path(f"{program.program_id}.json")
         file.write_bytes(text)
-        print(file)
+        written.append(file)
     if arguments.png:
-        draw(
-            timeline, program.program_id, f"{program.name or program.program_id}: {program.calls} calls", arguments.png
-        )
-        print(arguments.png)
+        title = f"{program.name or program.program_id}: {program.calls} calls"
+        draw(timeline, program.program_id, title, arguments.png)
+        written.append(arguments.png)
+    if arguments.json:
+        print(msgspec.json.encode({"program_id": program.program_id, "files": list(map(str, written))}).decode())
+    else:
+        print(*written, sep="\n", end="\n" if written else "")
     return 0
 
 

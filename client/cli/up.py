@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from rich.console import Console
 
 from autellix.client.cli.options import add_settings, count
@@ -30,6 +31,7 @@ def add(verbs: "Verbs") -> None:
     parser.add_argument("--port", type=int, default=8000, help="of the HTTP gateway (default: 8000; 0: any free one)")
     parser.add_argument("--nats-url", metavar="URL", help="use this NATS server instead of starting one")
     parser.add_argument("--log-dir", type=Path, metavar="DIR", help="where the logs go (default: a temporary folder)")
+    parser.add_argument("--json", action="store_true", help="when it is ready, say where as a line of JSON")
     add_settings(parser)
     parser.set_defaults(run=run)
 
@@ -47,34 +49,44 @@ def run(arguments: argparse.Namespace) -> int:
         overrides=tuple(arguments.overrides),
         log_dir=arguments.log_dir,
     )
-    asyncio.run(_up(Stack(plan), Console()))
+    asyncio.run(_up(Stack(plan), as_json=arguments.json))
     return 0
 
 
-async def _up(stack: Stack, console: Console) -> None:
-    print(f"The logs are in {stack.log_dir}", flush=True)
-    _cancel_on_signal(asyncio.current_task())
+async def _up(stack: Stack, *, as_json: bool) -> None:
+    people = Console(stderr=as_json, highlight=False, soft_wrap=True)
+    people.print(f"The logs are in {stack.log_dir}")
+    _cancel_on_signal(asyncio.current_task(), people)
     try:
-        async with started(stack, console):
-            print(_how_to_connect(stack), flush=True)
+        async with started(stack, people):
+            print(msgspec.json.encode(_where(stack)).decode() if as_json else _how_to_connect(stack), flush=True)
             await stack.guard(asyncio.Event().wait())
     except asyncio.CancelledError:
-        print("Stopped.", flush=True)
+        people.print("Stopped.")
 
 
-def _cancel_on_signal(task: "asyncio.Task[None] | None") -> None:
+def _cancel_on_signal(task: "asyncio.Task[None] | None", people: Console) -> None:
     """Cancel `task` at the first signal to stop; later ones are ignored, since stopping has its own bound."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         for name in STOP_SIGNALS:
             loop.add_signal_handler(name, lambda: None)
-        print("Stopping ...", flush=True)
+        people.print("Stopping ...")
         if task:
             task.cancel()
 
     for name in STOP_SIGNALS:
         loop.add_signal_handler(name, stop)
+
+
+def _where(stack: Stack) -> dict[str, str]:
+    return {
+        "http": f"{stack.http_url}/v1",
+        "page": f"{stack.http_url}/",
+        "nats": stack.nats_url,
+        "logs": str(stack.log_dir),
+    }
 
 
 def _how_to_connect(stack: Stack) -> str:

@@ -17,6 +17,9 @@ CODES = dict.fromkeys(("input_tokens", "input_text"), "context_length_exceeded")
 LAST_EVENTS = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
 """What the streams of `/v1/messages` and `/v1/responses` end with, in place of `[DONE]`."""
 
+MESSAGE_MAX = 4000
+"""Characters of an error's text: vLLM quotes what it blames, which may be as large as the request."""
+
 HANG_UP_S = 2.0
 """How long an application may take to notice that its client hung up."""
 
@@ -150,7 +153,7 @@ def refusal(answer: Any, status: int) -> Refusal:
     kind = "server_error" if status >= 500 else "invalid_request_error"
     param, code = error.get("param"), error.get("code")
     body = ErrorBody(
-        message=str(error.get("message", "")),
+        message=str(error.get("message", ""))[:MESSAGE_MAX],
         type=str(error.get("type") or kind),
         param=None if param is None else _field(str(param)),
         code=code if isinstance(code, str) else CODES.get(str(param)),

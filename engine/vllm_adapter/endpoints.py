@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from autellix.engine.executor import Refusal
 from autellix.engine.vllm_adapter import asgi
 from autellix.engine.vllm_adapter.asgi import Part
 
@@ -75,6 +76,14 @@ class Endpoints:
         async with aclosing(pieces):
             async for piece in pieces:
                 yield Part(None, piece.encode() if isinstance(piece, str) else bytes(piece))
+
+    async def refusal(self, path: str, error: Exception) -> Refusal | None:
+        """Return the refusal that an error means, None if the application does not blame the client for it."""
+        if not any(kind in self._app.exception_handlers for kind in type(error).__mro__):
+            return None
+        response = await self._worded(Request(asgi.scope(self._app, path, {})), error)
+        found = asgi.refusal(msgspec.json.decode(bytes(response.body)), response.status_code)
+        return found if found.status < 500 else None
 
     async def _called(self, endpoint: Endpoint, path: str, body: bytes, headers: dict[str, str]) -> Any:
         """Return an endpoint's response, None if the application has to say what is wrong with the body."""

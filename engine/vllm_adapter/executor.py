@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
 import structlog
 
 from autellix.engine.executor import (
@@ -32,6 +33,7 @@ from autellix.engine.vllm_adapter.endpoints import Endpoints
 from autellix.engine.vllm_adapter.facts import serve
 from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportReceiver
+from autellix.engine.vllm_adapter.series import series
 from autellix.schemas.ids import CallId
 from autellix.schemas.openai import APIS, generates
 
@@ -39,6 +41,9 @@ log = structlog.get_logger()
 
 REPORT_WAIT_S = 2.0
 """An aborted call's report comes after the abort has reached the engine core, one step later at most."""
+
+NO_ROOM = "max_tokens must be at least 1, got 0"
+"""vLLM's words for a prompt that fills the context: that is what is left of it. Clients cannot ask for none."""
 
 
 class VllmExecutor:
@@ -58,13 +63,44 @@ class VllmExecutor:
         """Yield the call's pieces, then one answer or refusal; closing the iterator early aborts the call."""
         if generates(call.api):
             self._accounts[call.call_id] = asyncio.get_running_loop().create_future()
-        serve(call)
-        parts = self._endpoints.exchange(call.api, call.body, {"x-request-id": call.call_id})
-        async with aclosing(parts):
-            async for output in asgi.outputs(parts, stream=call.stream):
-                if isinstance(output, Refusal):
-                    self._refused(call.call_id)
-                yield output
+        refused = serve(call)
+        headers: dict[str, str] = {"x-request-id": call.call_id}
+        if call.trace:
+            headers["traceparent"] = call.trace
+        parts = self._endpoints.exchange(call.api, call.body, headers)
+        try:
+            async with aclosing(parts):
+                async for output in asgi.outputs(parts, stream=call.stream):
+                    if isinstance(output, Refusal):
+                        self._refused(call.call_id)
+                        yield await self._blamed(call, refused) or self._worded(output)
+                    else:
+                        yield output
+        except Exception as error:
+            if self._engine.errored:
+                raise EngineGoneError(str(self._engine.dead_error)) from error
+            blamed = await self._blamed(call, refused)
+            if blamed is None:
+                raise
+            self._refused(call.call_id)
+            yield blamed
+
+    async def _blamed(self, call: EngineCall, refused: list[Exception]) -> Refusal | None:
+        """Return why the engine did not take a call in, if its client is to blame."""
+        if self._engine.errored:
+            return None
+        found = [await self._endpoints.refusal(call.api, error) for error in refused]
+        known = next((each for each in found if each), None)
+        return self._worded(known) if known else None
+
+    def _worded(self, refusal: Refusal) -> Refusal:
+        """Return a refusal in words that tell the client what is wrong."""
+        if not refusal.error.message.startswith(NO_ROOM):
+            return refusal
+        limit = self.info.max_model_len
+        text = f"This model's maximum context length is {limit} tokens. Your prompt has {limit}: no room for an answer."
+        named = {"message": text, "param": "input_tokens", "code": "context_length_exceeded"}
+        return Refusal(400, msgspec.structs.replace(refusal.error, **named))
 
     def _refused(self, call_id: CallId) -> None:
         """Expect no report of a call that vLLM refused, unless it has come: most never reach the scheduler."""
@@ -98,6 +134,10 @@ class VllmExecutor:
         self._notices.send()
         self.take_reports()
         return self._busy
+
+    def series(self) -> str:
+        """Return vLLM's series, in Prometheus's text format."""
+        return series()
 
     def take_reports(self) -> None:
         """Take in what the scheduler has told."""

@@ -12,23 +12,43 @@ from autellix.engine.executor import EngineCall
 from autellix.engine.vllm_adapter.options import ARG_PREFIX, to_xargs
 
 _CALL: ContextVar[EngineCall] = ContextVar("autellix_call")
+_REFUSED: ContextVar[list[Exception]] = ContextVar("autellix_refused")
 
 
-def serve(call: EngineCall) -> None:
-    """Note that the running task, with those that it begins, serves a call from now on."""
+def serve(call: EngineCall) -> list[Exception]:
+    """Note that the running task, with those that it begins, serves a call from now on.
+
+    Returns:
+        Where it will stand why the engine did not take the call in: the streams of some endpoints lose that.
+    """
+    refused: list[Exception] = []
     _CALL.set(call)
+    _REFUSED.set(refused)
+    return refused
 
 
 def give_facts(engine: Any) -> None:
-    """Make an `AsyncLLM` give the facts of calls to its scheduler; a client cannot set them itself."""
-    generate = engine.generate
+    """Make an `AsyncLLM` give the facts of calls to its scheduler, and note what it refuses.
+
+    A client cannot set the facts itself.
+    """
+    generate, add_request = engine.generate, engine.add_request
 
     def generate_with_facts(prompt: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
         if call := _CALL.get(None):
             sampling_params.extra_args = _with_facts(sampling_params.extra_args, call)
         return generate(prompt, sampling_params, *args, **kwargs)
 
+    async def add_request_and_note(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await add_request(*args, **kwargs)
+        except Exception as error:
+            if (refused := _REFUSED.get(None)) is not None:
+                refused.append(error)
+            raise
+
     engine.generate = generate_with_facts
+    engine.add_request = add_request_and_note
 
 
 def _with_facts(given: dict[str, Any] | None, call: EngineCall) -> dict[str, Any]:

@@ -81,6 +81,7 @@ FEW_CORES = 4
 def platform_arguments(kv_cache_gib: int) -> list[str]:
     """Prepare the environment for the platform vLLM finds here, and return the arguments it needs there."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_REGEX_COMPILATION_TIMEOUT_S", "1")  # the worker's loop and heartbeat wait for it
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # of torch, in vLLM's processes
     from vllm.platforms import current_platform
 

@@ -24,7 +24,7 @@ def serve(arguments: Sequence[str]) -> None:
     """
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     ours = ["--model", resolve(MODEL), "--served-model-name", MODEL, *platform_arguments(KV_CACHE_GIB)]
-    quiet = ["--disable-log-stats", "--disable-uvicorn-access-log"]
+    quiet = ["--disable-uvicorn-access-log"]
     import uvloop
     from vllm.entrypoints.launchers.api_server.entry import run_server
     from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args

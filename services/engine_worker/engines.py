@@ -7,7 +7,16 @@ from contextlib import asynccontextmanager
 from autellix.engine.executor import EngineInfo, Executor
 from autellix.engine.policy import default_gate
 from autellix.engine.simulated import SimulatedExecutor
+from autellix.services import tracing
 from autellix.services.config import EngineWorkerSettings, StartError
+
+NO_STATS = "--disable-log-stats"
+"""vLLM's argument for who does not want its series, nor the little time that they cost."""
+
+
+GRAMMARS = '{"backend": "xgrammar"}'
+"""vLLM's own choice differs from call to call, but an engine compiles all by the first one chosen: what that one lacks
+would be passed over in silence. So it is named, and what it lacks is refused."""
 
 
 @asynccontextmanager
@@ -53,8 +62,11 @@ def vllm_arguments(settings: EngineWorkerSettings, model: str) -> list[str]:
         *("--max-num-seqs", str(settings.slots)),
         "--enable-auto-tool-choice",
         *("--tool-call-parser", "hermes"),
-        "--disable-log-stats",
+        *("--structured-outputs-config", GRAMMARS),
     ]
+    traced = tracing.endpoint()
+    if traced and NO_STATS not in settings.vllm_args:  # vLLM makes its spans of these
+        named += ["--otlp-traces-endpoint", traced]
     if settings.max_model_len:
         named += ["--max-model-len", str(settings.max_model_len)]
     return [*named, *settings.vllm_args]

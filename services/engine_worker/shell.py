@@ -23,12 +23,15 @@ from autellix.schemas.messages import (
     ControlEngine,
     EngineDown,
     EngineLoad,
+    EngineSeries,
     Failed,
+    GetSeries,
     Priorities,
     ProgramEnd,
     ReleaseHeld,
     RoutedCall,
 )
+from autellix.services import tracing
 from autellix.services.bus import Bus, Delivery, Handler, Subscription
 from autellix.services.config import EngineWorkerSettings
 from autellix.services.core import Out, Reply, announce, answer
@@ -72,6 +75,7 @@ class EngineWorker:
         await self._listen(subjects.CALL_CANCEL, Decoder(CancelCalls), self._on_cancel)
         await self._listen(subjects.engine_release(engine_id), Decoder(ReleaseHeld), self._on_release)
         await self._listen(subjects.engine_control(engine_id), Decoder(ControlEngine), self._on_control)
+        await self._listen(subjects.engine_series(engine_id), Decoder(GetSeries), self._on_series)
         await self._listen(subjects.PRIORITIES, Decoder(Priorities), self._on_priorities)
         for subject in subjects.PROGRAM_ENDS:
             await self._listen(subject, PROGRAM_ENDS, self._on_program_over)
@@ -149,6 +153,9 @@ class EngineWorker:
         account = await self._executor.account(routed.call.call_id)
         del self._streams[routed.call.call_id]
         self._end(routed, end, account=account, seq=stream.seq + 1)
+        named = {"gen_ai.conversation.id": routed.call.program_id, "autellix.engine.id": self._core.engine_id}
+        error = "" if end.outcome == "finished" else end.outcome
+        stream.span.end({**named, **tracing.used(account), "autellix.call.id": routed.call.call_id}, error=error)
 
     def _end(self, routed: RoutedCall, end: End, *, account: Any = no_account, seq: int = 1) -> None:
         self._say(*self._core.end(routed, end, account, seq=seq, now_ms=wall_ms()))
@@ -184,6 +191,7 @@ class EngineWorker:
                 stream.placed = self._core.placed(stream.routed, turn.wait_ms)
             event = self._core.turn(stream.routed, turn, now_ms=wall_ms())
             self._say(announce(event))
+            stream.span.event(str(event.__struct_config__.tag))
             if isinstance(event, CallHeld):
                 log.info(
                     "call held",
@@ -202,6 +210,10 @@ class EngineWorker:
         self._core.draining = order.action == "drain"
         load = self._load()
         self._say(announce(load), *answer(reply, load))
+
+    def _on_series(self, _order: GetSeries, reply: Reply | None) -> None:
+        series = EngineSeries(engine_id=self._core.engine_id, text=self._executor.series())
+        self._say(*answer(reply, series))
 
     def _on_priorities(self, priorities: Priorities, _reply: Reply | None) -> None:
         self._executor.tell(priorities)

@@ -11,6 +11,7 @@ from autellix.engine.executor import Account, Answer, EngineCall, EngineGoneErro
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.messages import Chunk, Placed, RoutedCall
 from autellix.schemas.openai import APIS
+from autellix.services import tracing
 from autellix.services.core import Out
 from autellix.services.engine_worker.core import End
 from autellix.services.runner import wall_ms
@@ -29,6 +30,8 @@ class CallStream:
 
     def __init__(self, routed: RoutedCall, executor: Executor, say: Callable[[Out], None]) -> None:
         self.routed = routed
+        name, about = tracing.asked(routed.call.api, routed.call.model)
+        self.span = tracing.span(f"engine {name}", routed.call.trace, about)
         self.seq = 0
         """Chunks published so far."""
         self.placed: Placed | None = None
@@ -68,7 +71,9 @@ class CallStream:
             return End(status=504, error=late)
         except EngineGoneError:
             return End(status=503, error=_error("The engine died during this call.", "engine_lost"))
-        except Exception as error:  # one call must not end the worker
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # one call must not end the worker; a panic in Rust is no Exception
             log.exception("call failed", call_id=call.call_id, program_id=call.program_id)
             return End(status=500, error=_error(f"internal error: {type(error).__name__}", "internal_error"))
 
@@ -76,8 +81,16 @@ class CallStream:
         call = self.routed.call
         if call.api not in APIS:
             return End(status=404, error=_error(f"Unknown API: {call.api[:80]!r}.", "unknown_api"))
-        facts = self.routed.program
-        engine_call = EngineCall(call.call_id, call.program_id, call.thread_id, call.api, call.body, call.stream, facts)
+        engine_call = EngineCall(
+            call_id=call.call_id,
+            program_id=call.program_id,
+            thread_id=call.thread_id,
+            api=call.api,
+            body=call.body,
+            stream=call.stream,
+            program=self.routed.program,
+            trace=self.span.context,
+        )
         waiting: list[Any] = []
         async with aclosing(self._executor.run(engine_call)) as outputs:
             async for output in outputs:

@@ -12,8 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from autellix.schemas.messages import Failed, Finished
+from autellix.schemas import subjects
+from autellix.schemas.messages import Failed, Finished, GetMetrics, MetricsText
 from autellix.schemas.openai import APIS, invalid
+from autellix.services import tracing
 from autellix.services.bus import Bus
 from autellix.services.config import GatewaySettings
 from autellix.services.gateway import answers, failures, submission
@@ -25,7 +27,7 @@ from autellix.services.gateway.identity import Identities
 from autellix.services.gateway.listens import LISTENS
 from autellix.services.gateway.programs import program_routes
 from autellix.services.gateway.shapes import shape_of
-from autellix.services.gateway.streams import Inbox
+from autellix.services.gateway.streams import CallStream, Inbox
 from autellix.services.runner import VERSION, CoreRunner
 from autellix.services.web import WebServer, health_routes
 
@@ -61,8 +63,9 @@ def application(
     calls = [Route(api, CallEndpoint(api, inbox, identities, settings), methods=["POST"]) for api in APIS]
     own = [Route("/version", version)]
     models = [Route("/v1/models", Models(rotation).all), Route("/v1/models/{model:path}", Models(rotation).one)]
-    programs = program_routes(Services(bus, settings.first_frame_s))
-    own += [*programs, *dashboard.routes(), *health_routes(why_not_ready)]
+    services = Services(bus, settings.first_frame_s)
+    own += [Route("/metrics", Metrics(services)), *program_routes(services)]
+    own += [*dashboard.routes(), *health_routes(why_not_ready)]
     within = Router([*calls, *models], redirect_slashes=False)  # for who can be told a URL and nothing else
     app = Starlette(
         routes=[*calls, *models, *own, Mount("/programs/{program}", within)],
@@ -75,6 +78,22 @@ def application(
 async def version(_: Request) -> Response:
     """Answer which version this is."""
     return answers.as_json({"version": VERSION}, {})
+
+
+class Metrics:
+    """`GET /metrics`: what the metrics service shows, for who scrapes where the API is, as with vLLM's server."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with all metrics."""
+        answer = await self._services.ask(subjects.METRICS_GET, GetMetrics())
+        if isinstance(answer, MetricsText):
+            response = Response(answer.text, media_type="text/plain; version=0.0.4")
+        else:
+            response = answers.failure(answer if isinstance(answer, Failed) else failures.BAD_FRAME, {})
+        await response(scope, receive, send)
 
 
 class CallEndpoint:
@@ -95,7 +114,9 @@ class CallEndpoint:
 
     async def _exchange(self, call: submission.Submission, request: Request, send: Send) -> None:
         outcome = {"outcome": "hung up"}
-        async with self._inbox.submit(call.payload) as stream:
+        name, about = tracing.asked(self._api, call.model)
+        span = tracing.span(name, call.trace, about, server=True)
+        async with self._inbox.submit(call.payload, trace=span.context, final=call.final) as stream:
             try:
                 await stream.accepted(self._settings.first_frame_s)
                 response = await answers.answer(
@@ -109,6 +130,17 @@ class CallEndpoint:
                 outcome = _outcome(stream.end)
             finally:
                 log.info("call", api=self._api, call_id=stream.call_id, program_id=stream.program_id, **outcome)
+                finished = outcome["outcome"] == "finished"
+                span.end(_facts(stream), error="" if finished else outcome["outcome"])
+
+
+def _facts(stream: CallStream) -> tracing.Attributes:
+    """Return what is known of a call in the end, by the names that OpenTelemetry has for it."""
+    known = {"autellix.call.id": stream.call_id or "", "gen_ai.conversation.id": stream.program_id or ""}
+    facts: dict[str, str | int | float | bool] = {name: value for name, value in known.items() if value}
+    if isinstance(stream.end, Finished):
+        facts |= tracing.used(stream.end.call)
+    return facts
 
 
 def _outcome(end: Finished | Failed | None) -> dict[str, str]:

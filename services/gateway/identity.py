@@ -5,8 +5,8 @@ is named by its own id; all others by a name of the client's choice, and the fir
 Without any name a request is a program of its own.
 
 A sub-agent with a session of its own counts as its root: who waits is the root's user, so fairness is the root's, and
-the sub-agent is a thread of it. What only says which cache is near (`prompt_cache_key`, `user`) names no program: many
-agents share one.
+the sub-agent is a thread of it, whose last call is not the root's. What only says which cache is near
+(`prompt_cache_key`, `user`) names no program: many agents share one.
 """
 
 import re
@@ -14,10 +14,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from autellix.schemas.identity import NOBODY, RULES, STARTED, URL, value_at
+from autellix.schemas.identity import LINEAGE, NOBODY, RULES, STARTED, URL, program_of_response, value_at
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.openai import invalid
 
+YES: Final = ("true", "True", "1")
 ID_BYTES_MAX: Final = 256
 ROOTS_MAX: Final = 10_000
 """Sub-agents whose roots are remembered, the quiet ones go first."""
@@ -37,6 +38,8 @@ class Identity(NamedTuple):
     session: str | None = None
     """A name of the client's own choice."""
     thread_id: ThreadId | None = None
+    final: bool = False
+    """This is the program's last call."""
 
 
 class Identities:
@@ -60,14 +63,19 @@ class Identities:
         thread = header_id(headers, THREAD_HEADER)
         for rule in RULES:
             name, parent = (_first(fields, headers, body) for fields in (rule.program, rule.parent))
+            leaf = name if parent or within else None
+            if rule.source == LINEAGE:
+                name, leaf = program_of_response(name or ""), None
             if name or parent:
-                leaf = name if parent or within else None
                 thread = thread or _first(rule.thread, headers, body) or leaf
-                found = self._identity(rule.source, name, parent, thread)
+                last = not parent and _first(rule.final, headers, body) in YES
+                found = self._identity(rule.source, name, parent, thread)._replace(final=last)
                 break
         else:
             found = self._identity(NOBODY, None, None, thread)
-        return found._replace(source=URL, program_id=None, session=_checked(within, "program")) if within else found
+        if within:
+            return found._replace(source=URL, program_id=None, session=_checked(within, "program"), final=False)
+        return found
 
     def _identity(self, source: str, name: str | None, parent: str | None, thread: str | None) -> Identity:
         root = self._root(source, name, parent) if parent else name

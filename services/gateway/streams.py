@@ -20,10 +20,11 @@ import structlog
 from autellix.schemas import subjects
 from autellix.schemas.codec import FRAMES, MalformedMessageError, encode
 from autellix.schemas.ids import CallId, ProgramId
-from autellix.schemas.messages import Accepted, CancelCalls, Chunk, Failed, Finished, Frame
+from autellix.schemas.messages import Accepted, CancelCalls, Chunk, EndSession, Failed, Finished, Frame
 from autellix.schemas.stream import FrameOrder
 from autellix.services.bus import Bus, BusDownError, Delivery, PayloadTooLargeError, Subscription
 from autellix.services.gateway import failures
+from autellix.services.runner import ids_of
 
 log = structlog.get_logger()
 
@@ -135,8 +136,14 @@ class Inbox:
         return len(self._streams)
 
     @contextlib.asynccontextmanager
-    async def submit(self, payload: bytes) -> AsyncIterator[CallStream]:
-        """Submit an encoded `SubmitCall` and hand out its stream; to leave before the call's end is to cancel it."""
+    async def submit(self, payload: bytes, *, trace: str = "", final: bool = False) -> AsyncIterator[CallStream]:
+        """Submit an encoded `SubmitCall` and hand out its stream; to leave before the call's end is to cancel it.
+
+        Args:
+            payload: The call.
+            trace: The `traceparent` of the span that it is part of.
+            final: Whether its program is over with it.
+        """
         stream, token = CallStream(reconnects=self._bus.reconnects), uuid.uuid4().hex
         if self.open_calls >= self._calls_max:
             stream.fail(failures.overloaded(self._calls_max))
@@ -144,24 +151,26 @@ class Inbox:
             return
         self._streams[token] = stream
         try:
-            await self._send(payload, token, stream)
+            await self._send(payload, token, stream, trace)
             yield stream
         finally:
             del self._streams[token]
             await self._cancel(stream)
+            if final and stream.program_id:
+                await self._order(subjects.SESSIONS_END, EndSession(program_id=stream.program_id))
 
     def fail_all(self, failure: Failed) -> None:
         """End every open stream with `failure`."""
         for stream in self._streams.values():
             stream.fail(failure)
 
-    async def _send(self, payload: bytes, token: str, stream: CallStream) -> None:
+    async def _send(self, payload: bytes, token: str, stream: CallStream, trace: str) -> None:
         """Publish a call; what hinders that is the stream's end."""
         if not self._bus.connected:
             stream.fail(failures.BUS_DOWN)
             return
         try:
-            await self._bus.publish(subjects.CALLS_SUBMIT, payload, reply=f"{self._prefix}.{token}")
+            await self._bus.publish(subjects.CALLS_SUBMIT, payload, reply=f"{self._prefix}.{token}", trace=trace)
         except PayloadTooLargeError:
             stream.fail(failures.too_large(self._bus.max_payload))
         except BusDownError:
@@ -188,11 +197,14 @@ class Inbox:
             await self._publish_cancel(stream.call_id)
 
     async def _publish_cancel(self, call_id: CallId) -> None:
-        try:  # the answer is of no interest: nobody listens on the reply subject
-            order = encode(CancelCalls(call_id=call_id))
-            await self._bus.publish(subjects.CALLS_CANCEL, order, reply=self._bus.new_inbox())
+        await self._order(subjects.CALLS_CANCEL, CancelCalls(call_id=call_id))
+
+    async def _order(self, subject: str, order: CancelCalls | EndSession) -> None:
+        """Publish an order whose answer is of no interest: nobody listens on its reply subject."""
+        try:
+            await self._bus.publish(subject, encode(order), reply=self._bus.new_inbox())
         except BusDownError as error:
-            log.warning("not cancelled", call_id=call_id, error=str(error))
+            log.warning("not ordered", subject=subject, error=str(error), **ids_of(order))
 
     async def _watch(self) -> None:
         """End the streams that lived through a loss of the bus: what was on its way is gone and nobody would tell."""

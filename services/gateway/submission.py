@@ -17,6 +17,7 @@ from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import encode
 from autellix.schemas.messages import SubmitCall
 from autellix.schemas.openai import InvalidRequestError, invalid
+from autellix.services import tracing
 from autellix.services.gateway.identity import Identities, header_id, parents_of
 
 AGENT_HEADER: Final = "x-autellix-agent"
@@ -24,6 +25,9 @@ DEADLINE_HEADER: Final = "x-autellix-deadline-ms"
 
 READ_S: Final = 30.0
 """How long a client may take to send its body."""
+
+MODEL_SHOWN: Final = 256
+"""Characters of a model's name that observers are told before anybody has checked it."""
 
 _BODY = msgspec.json.Decoder(dict[str, Any])
 
@@ -35,6 +39,12 @@ class Submission(NamedTuple):
     """An encoded `SubmitCall`."""
     stream: bool
     """Whether the client wants the answer as an event stream."""
+    model: str = ""
+    """What the client asks for, if that is a text."""
+    final: bool = False
+    """Whether it is its program's last call."""
+    trace: str = ""
+    """The client's own span, as a W3C `traceparent`."""
 
 
 async def read(request: Request, api: str, identities: Identities, *, bytes_max: int) -> Submission:
@@ -92,9 +102,17 @@ def submission(
         deadline_ms=_deadline_ms(headers),
     )
     try:
-        return Submission(encode(call), fields.get("stream") is True)
+        payload = encode(call)
     except ValueError as error:
         raise invalid(f"The body cannot be carried: {error}.") from error
+    model = fields.get("model")
+    return Submission(
+        payload,
+        stream=fields.get("stream") is True,
+        model=model[:MODEL_SHOWN] if isinstance(model, str) else "",
+        final=identity.final,
+        trace=tracing.context_of(headers.get(tracing.HEADER)),
+    )
 
 
 def _fields(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:

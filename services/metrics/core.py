@@ -26,13 +26,11 @@ from autellix.schemas.messages import (
     ProgramStarted,
 )
 from autellix.services.core import Out, Reply
-from autellix.services.metrics.numbers import LABELS_MAX, Counter, Histogram, Live
+from autellix.services.metrics.numbers import LABELS_MAX, Begun, Counter, Histogram, Live
+from autellix.services.metrics.programs import ProgramNumbers
 
 CALL_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0)
-PROGRAM_S: Final = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0)
-
 CALL_AGE_MAX_MS: Final = 3_600_000.0
-PROGRAM_AGE_MAX_MS: Final = 48 * 3_600_000.0
 LIVE_MAX: Final = 200_000
 FORGET_MS: Final = 600_000.0
 """Without a report for this long an engine is not shown any more."""
@@ -53,15 +51,9 @@ class MetricsCore:
 
     def __init__(self, silence_s: float) -> None:
         self._silence_ms = silence_s * 1000
-        self.programs_started = Counter()
-        """By what named them."""
-        self.programs_ended = 0
-        self.programs_expired = 0
-        self.programs_live = Live(count_max=LIVE_MAX, age_max_ms=PROGRAM_AGE_MAX_MS)
-        self.program_duration = Histogram(PROGRAM_S)
-        """By outcome: `ended` or `expired`."""
+        self.programs = ProgramNumbers(LIVE_MAX)
         self.calls_submitted = 0
-        self.calls_live = Live(count_max=LIVE_MAX, age_max_ms=CALL_AGE_MAX_MS)
+        self.calls_live = Live[Begun](count_max=LIVE_MAX, age_max_ms=CALL_AGE_MAX_MS)
         self.calls_finished = Counter()
         """By engine, as all below."""
         self.calls_failed = Counter()
@@ -79,13 +71,13 @@ class MetricsCore:
         """Count one event."""
         match message:
             case ProgramStarted():
-                self.programs_started.add(message.source)
-                self.programs_live.begin(message.program_id, message.at_ms)
+                self.programs.started(message)
             case ProgramEnded() | ProgramExpired():
-                self._program_ended(message)
+                self.programs.ended(message)
             case CallSubmitted():
                 self.calls_submitted += 1
-                self.calls_live.begin(message.call_id, message.at_ms)
+                self.calls_live.begin(message.call_id, Begun(message.at_ms))
+                self.programs.call_submitted(message)
             case CallFinished() | CallFailed() | CallCancelled():
                 self._call_ended(message)
             case EngineLoad():
@@ -97,28 +89,21 @@ class MetricsCore:
     def tick(self, now_ms: float) -> Iterable[Out]:
         """Forget what must be over."""
         self.calls_live.expire(now_ms)
-        self.programs_live.expire(now_ms)
+        self.programs.tick(now_ms)
         for engine_id, report in list(self.engines.items()):
             if now_ms - report.heard_at_ms > FORGET_MS:
                 del self.engines[engine_id]
         return ()
 
-    def engines_up(self, now_ms: float) -> int:
-        """Return how many engines have reported lately."""
-        return sum(now_ms - report.heard_at_ms <= self._silence_ms for report in self.engines.values())
-
-    def _program_ended(self, event: ProgramEnded | ProgramExpired) -> None:
-        started_at_ms = self.programs_live.end(event.program_id)
-        if started_at_ms is None:
-            return
-        expired = isinstance(event, ProgramExpired)
-        self.programs_expired += expired
-        self.programs_ended += not expired
-        self.program_duration.observe_ms("expired" if expired else "ended", event.at_ms - started_at_ms)
+    def reporting(self, now_ms: float) -> list[EngineId]:
+        """Return the engines that have reported lately."""
+        reports = self.engines.items()
+        return [engine_id for engine_id, report in reports if now_ms - report.heard_at_ms <= self._silence_ms]
 
     def _call_ended(self, event: CallEnd) -> None:
         if self.calls_live.end(event.call_id) is None:
             return
+        self.programs.call_ended(event)
         self._outcome(event).add(event.engine_id or NO_ENGINE)
         self.call_duration.observe_ms(event.engine_id or NO_ENGINE, event.at_ms - event.arrival_at_ms)
         if event.engine_id:

@@ -41,15 +41,20 @@ class Exporter(Collector):
         yield from self._engines()
 
     def _programs(self) -> Iterator[Metric]:
-        core = self._core
-        yield _counter("autellix_programs_started", "Programs that began.", core.programs_started, label_name="source")
-        yield CounterMetricFamily("autellix_programs_ended", "Programs that ended.", core.programs_ended)
-        yield CounterMetricFamily(
-            "autellix_programs_expired", "Programs that were idle too long.", core.programs_expired
-        )
-        yield GaugeMetricFamily("autellix_programs_live", "Programs begun and not over.", len(core.programs_live))
+        programs = self._core.programs
+        yield _counter("autellix_programs_started", "Programs that began.", programs.by_source, label_name="source")
+        yield CounterMetricFamily("autellix_programs_ended", "Programs that ended.", programs.ended_count)
+        text = "Programs that were idle too long."
+        yield CounterMetricFamily("autellix_programs_expired", text, programs.expired_count)
+        yield GaugeMetricFamily("autellix_programs_live", "Programs begun and not over.", len(programs.live))
         text = "Time from a program's start to its end."
-        yield _histogram("autellix_program_duration_seconds", text, "outcome", core.program_duration)
+        yield _histogram("autellix_program_duration_seconds", text, "outcome", programs.duration)
+        text = "Time from a program's start to its end over the tokens generated for it."
+        yield _histogram("autellix_program_token_latency_seconds", text, "outcome", programs.token_latency)
+        text = "What a program's calls waited over what they executed."
+        yield _histogram("autellix_program_wait_ratio", text, "outcome", programs.wait_ratio)
+        text = "Time in which a program had a call over its critical path; 1: nothing held it up."
+        yield _histogram("autellix_program_slowdown_ratio", text, "outcome", programs.slowdown)
 
     def _calls(self) -> Iterator[Metric]:
         core = self._core
@@ -71,7 +76,7 @@ class Exporter(Collector):
 
     def _engines(self) -> Iterator[Metric]:
         now_ms, reports = self._now_ms(), self._core.engines.values()
-        yield GaugeMetricFamily("autellix_engines_up", "Engines that report.", self._core.engines_up(now_ms))
+        yield GaugeMetricFamily("autellix_engines_up", "Engines that report.", len(self._core.reporting(now_ms)))
         for name, text, value in ENGINE_GAUGES:
             yield _gauge(name, text, reports, value)
         text = "Time since the engine's last report."
@@ -100,8 +105,8 @@ def _gauge(name: str, text: str, reports: Iterable[EngineReport], value: Callabl
 
 def _histogram(name: str, text: str, label_name: str, histogram: Histogram) -> Metric:
     family = HistogramMetricFamily(name, text, labels=[label_name])
-    bounds = [*map(str, histogram.bounds_s), "+Inf"]
+    bounds = [*map(str, histogram.bounds), "+Inf"]
     for label, counts in histogram.by_label.items():
         buckets = list(zip(bounds, accumulate(counts), strict=True))
-        family.add_metric([label], buckets, histogram.sums_s[label])
+        family.add_metric([label], buckets, histogram.sums[label])
     return family

@@ -4,6 +4,8 @@ from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_EVENTS, ENGINE_EVENTS, PROGRAM_EVENTS
 from autellix.services.core import Listen
 
+GROUP = "metrics"
+
 LISTENS = (
     Listen(subjects.PROGRAM_EVENTS, PROGRAM_EVENTS),
     Listen(subjects.CALL_SUBMITTED_EVENT, CALL_EVENTS),

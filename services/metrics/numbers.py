@@ -6,7 +6,8 @@ forgotten by age.
 
 from bisect import bisect_left
 from collections import defaultdict
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 LABELS_MAX: Final = 256
 """Engines that are told apart."""
@@ -25,51 +26,68 @@ class Counter:
 
 
 class Histogram:
-    """How many durations fell below each bound, in seconds, by label."""
+    """How many values, durations in seconds or ratios, fell below each bound, by label."""
 
-    def __init__(self, bounds_s: tuple[float, ...]) -> None:
-        self.bounds_s = bounds_s
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
         self.by_label: dict[str, list[int]] = {}
         """For each bound the count up to it and above the one before; last, the count above all."""
-        self.sums_s: dict[str, float] = defaultdict(float)
+        self.sums: dict[str, float] = defaultdict(float)
 
     def observe_ms(self, label: str, duration_ms: float) -> None:
         """Count one duration; clocks that disagree cannot make it negative."""
+        self.observe(label, max(duration_ms, 0) / 1000)
+
+    def observe(self, label: str, value: float) -> None:
+        """Count one value."""
         label = bounded(label, self.by_label)
-        seconds = max(duration_ms, 0) / 1000
-        counts = self.by_label.setdefault(label, [0] * (len(self.bounds_s) + 1))
-        counts[bisect_left(self.bounds_s, seconds)] += 1
-        self.sums_s[label] += seconds
+        counts = self.by_label.setdefault(label, [0] * (len(self.bounds) + 1))
+        counts[bisect_left(self.bounds, value)] += 1
+        self.sums[label] += value
 
 
-class Live:
-    """Ids that began and have not ended, each with its beginning. Counting them is asking for their number."""
+@dataclass
+class Begun:
+    """What is live."""
+
+    began_at_ms: float
+
+
+T = TypeVar("T", bound=Begun)
+
+
+class Live(Generic[T]):
+    """Ids that began and have not ended, each with what is known of it. Counting them is asking for their number."""
 
     def __init__(self, *, count_max: int, age_max_ms: float) -> None:
         self._count_max = count_max
         self._age_max_ms = age_max_ms
-        self._began_at_ms: dict[str, float] = {}
+        self._begun: dict[str, T] = {}
 
     def __len__(self) -> int:
-        return len(self._began_at_ms)
+        return len(self._begun)
 
-    def begin(self, name: str, at_ms: float) -> None:
+    def begin(self, name: str, known: T) -> None:
         """Take in an id; beyond the bound the oldest one goes."""
-        if len(self._began_at_ms) >= self._count_max:
-            del self._began_at_ms[next(iter(self._began_at_ms))]
-        self._began_at_ms[name] = at_ms
+        if len(self._begun) >= self._count_max:
+            del self._begun[next(iter(self._begun))]
+        self._begun[name] = known
 
-    def end(self, name: str) -> float | None:
-        """Take out an id and return when it began, None for one that is not known."""
-        return self._began_at_ms.pop(name, None)
+    def get(self, name: str) -> T | None:
+        """Return what is known of an id that is live."""
+        return self._begun.get(name)
+
+    def end(self, name: str) -> T | None:
+        """Take out an id and return what is known of it, None for one that is not live."""
+        return self._begun.pop(name, None)
 
     def expire(self, now_ms: float) -> None:
         """Forget the ids whose end must have been missed."""
-        while self._began_at_ms:
-            oldest = next(iter(self._began_at_ms))
-            if now_ms - self._began_at_ms[oldest] <= self._age_max_ms:
+        while self._begun:
+            oldest = next(iter(self._begun))
+            if now_ms - self._begun[oldest].began_at_ms <= self._age_max_ms:
                 return
-            del self._began_at_ms[oldest]
+            del self._begun[oldest]
 
 
 def bounded(label: str, known: dict[str, float] | dict[str, list[int]]) -> str:

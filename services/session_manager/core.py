@@ -11,6 +11,7 @@ Rules:
 * A call that no engine was chosen for in time is lost, and ends in a failure. So is one that its engine gave back.
 * A program's kind is what the client says it is, at its start or with its first call; else that call's system prompt
   tells it. Nothing changes it later.
+* A program has so many calls open at most; a tree that branches without an end is told to wait.
 * To cancel a program's calls is to cancel each that is live now; the program goes on, and a named one may come again.
 """
 
@@ -19,11 +20,13 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import isfinite
+
+import msgspec
 
 from autellix.schemas import subjects
 from autellix.schemas.base import Message
-from autellix.schemas.identity import BEGUN, NOBODY, SOURCES
+from autellix.schemas.identity import BEGUN, NOBODY, SOURCES, response_id
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import (
     Accepted,
@@ -49,14 +52,12 @@ from autellix.schemas.messages import (
     SubmittedCall,
     TouchSession,
 )
-from autellix.schemas.openai import InvalidRequestError, check, generates, invalid
+from autellix.schemas.openai import RESPONSES, InvalidRequestError, check, generates, invalid
 from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Out, Reply, announce, answer
+from autellix.services.session_manager.checks import check_call, check_name
 from autellix.services.session_manager.kinds import kind_of
 from autellix.services.session_manager.unrouted import Unrouted
-
-NAME_MAX = 256
-PARENTS_MAX = 1024
 
 
 @dataclass
@@ -111,7 +112,7 @@ class SessionManager:
                 case CallFinished() | CallFailed() | CallCancelled():
                     return self._call_ended(message, now_ms)
         except InvalidRequestError as error:
-            busy = error.status == 503
+            busy = error.status in (429, 503)
             retry_after_s = 1.0 if busy else None
             failed = Failed(status=error.status, error=error.body, retry_after_s=retry_after_s, retry_safe=busy)
             return answer(reply, failed)
@@ -143,11 +144,11 @@ class SessionManager:
         return self._sessions.get(session.program_id) is session
 
     def _start(self, request: StartSession, now_ms: float, reply: Reply | None) -> list[Out]:
-        _check_name(request.name, "name")
+        check_name(request.name, "name")
         ttl_ms = self._settings.ttl_s * 1000 if request.ttl_ms is None else request.ttl_ms
         if not (isfinite(ttl_ms) and 0 < ttl_ms <= self._settings.ttl_max_s * 1000):
             raise invalid(f"ttl_ms must be above 0 and at most {self._settings.ttl_max_s * 1000:.0f}.", param="ttl_ms")
-        _check_name(request.agent, "agent")
+        check_name(request.agent, "agent")
         session, outs = self._open(ProgramId(self._new_id()), request.name, BEGUN, ttl_ms, now_ms)
         session.kind = request.agent or None
         return [*outs, *answer(reply, SessionStarted(program_id=session.program_id, ttl_ms=ttl_ms))]
@@ -178,7 +179,7 @@ class SessionManager:
     def _cancel(self, request: CancelCalls, reply: Reply | None) -> list[Out]:
         if not (request.call_id or request.program_id):
             raise invalid("Name a call_id or a program_id.", param="call_id")
-        _check_name(request.call_id or "", "call_id")
+        check_name(request.call_id or "", "call_id")
         session = self._sessions.get(request.program_id) if request.program_id and not request.call_id else None
         orders = _cancel_live(session) if session else [Out(subjects.CALL_CANCEL, request)]
         return [*orders, *answer(reply, CancelAccepted())]
@@ -187,8 +188,11 @@ class SessionManager:
         if reply is None:  # nobody would hear the answer
             return []
         asked, text = check(request.api, request.body)
-        self._check_call(request, text)
+        check_call(request, text, self._settings)
         session, outs = self._session_of(request, now_ms)
+        if len(session.live) >= self._settings.program_calls_max:
+            limit = f"The program has {len(session.live)} calls open, its limit."
+            raise invalid(limit, code="too_many_calls_of_program", status=429)
         call = Call(
             call_id=CallId(f"call-{self._new_id()}"),
             program_id=session.program_id,
@@ -196,12 +200,13 @@ class SessionManager:
             parents=request.parents,
             api=request.api,
             model=asked.model or "",
-            body=text,
+            body=self._body(request, text, session.program_id),
             stream=bool(asked.stream),
             reply_to=reply.subject,
             reply_json=reply.as_json,
             arrival_at_ms=now_ms,
             deadline_at_ms=None if request.deadline_ms is None else now_ms + request.deadline_ms,
+            trace=reply.trace,
         )
         if session.kind is None and (request.agent or generates(request.api)):
             session.kind = request.agent or kind_of(asked)
@@ -216,21 +221,11 @@ class SessionManager:
             announce(_submitted(call)),
         ]
 
-    def _check_call(self, request: SubmitCall, text: bytes) -> None:
-        """Refuse what is wrong with a call beside its body's fields."""
-        limit = self._settings.body_bytes_max
-        if len(text) > limit:
-            raise invalid(f"The body has {len(text)} bytes; the limit is {limit}.", code="body_too_large", status=413)
-        if request.durable:
-            raise invalid("Durable calls are not offered yet.", param="durable", code="unsupported", status=400)
-        if request.deadline_ms is not None and not 0 < request.deadline_ms < inf:
-            raise invalid("deadline_ms must be above 0.", param="deadline_ms")
-        if len(request.parents) > PARENTS_MAX:
-            raise invalid(f"At most {PARENTS_MAX} parents.", param="parents")
-        for name in ("session", "thread_id", "program_id", "agent"):
-            _check_name(getattr(request, name) or "", name)
-        for parent in request.parents:
-            _check_name(parent, "parents")
+    def _body(self, request: SubmitCall, text: bytes, program_id: ProgramId) -> bytes:
+        """Return the body as the engine gets it: a response's id names its program, for who goes on from there."""
+        if request.api != RESPONSES:
+            return text
+        return msgspec.json.encode({**msgspec.json.decode(text), "request_id": response_id(program_id, self._new_id())})
 
     def _session_of(self, request: SubmitCall, now_ms: float) -> tuple[Session, list[Out]]:
         """Return the session a call belongs to and what starting it, if that is needed, has to say."""
@@ -273,12 +268,6 @@ class SessionManager:
 def _source(request: SubmitCall, default: str) -> str:
     """Return what told whose call it is; it becomes a label, so clients cannot make names for it up."""
     return request.source if request.source in SOURCES else default
-
-
-def _check_name(text: str, param: str) -> None:
-    """Refuse an id or label that is too long or holds control characters."""
-    if len(text) > NAME_MAX or not text.isprintable():
-        raise invalid(f"{param} must be at most {NAME_MAX} printable characters.", param=param)
 
 
 def _cancel_live(session: Session) -> list[Out]:

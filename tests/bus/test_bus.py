@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tests.bus.conftest import Connect, Inbox
 
 
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
 async def test_delivery(bus: Bus, other: Bus, inbox: Inbox) -> None:
     """A message arrives with its subject, its data and the reply subject of its sender."""
     await bus.subscribe("a.b", inbox)
@@ -25,6 +28,16 @@ async def test_delivery(bus: Bus, other: Bus, inbox: Inbox) -> None:
 
     assert (first.subject, first.data, first.reply) == ("a.b", b"\x00\xff", "my.inbox")
     assert (second.data, second.reply) == (b"", "")
+
+
+async def test_trace(bus: Bus, other: Bus, inbox: Inbox) -> None:
+    """The span that a message is part of comes with it, and a message without one has none."""
+    await bus.subscribe("traced", inbox)
+    await bus.flush()
+    await other.publish("traced", b"x", trace=TRACE)
+    await other.publish("traced", b"y")
+
+    assert [(await inbox.next()).trace for _ in range(2)] == [TRACE, ""]
 
 
 async def test_order(bus: Bus, other: Bus, inbox: Inbox) -> None:

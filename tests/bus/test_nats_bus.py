@@ -118,6 +118,21 @@ async def test_outage_is_logged(server: OwnServer, inbox: Inbox) -> None:
     assert lines[-1]["event"] == "nats reconnected"
 
 
+@pytest.mark.parametrize("text", ["", "00-1-2-01", "00-" + "0" * 32 + "-b7ad6b7169203331-01", "x" * 10_000])
+async def test_trace_that_is_none(server: OwnServer, inbox: Inbox, text: str) -> None:
+    """A header of that name that is no trace context goes no further; the message does."""
+    server.start()
+    bus, client = await connect(server.url, name="test"), await nats.connect(server.url)
+    await bus.subscribe("s", inbox)
+    await bus.flush()
+    await client.publish("s", b"x", headers={"traceparent": text, "other": "y"})
+    delivery = await inbox.next()
+    await client.close()
+    await bus.close()
+
+    assert (delivery.data, delivery.trace) == (b"x", "")
+
+
 async def test_leaving_while_the_server_is_away(server: OwnServer, inbox: Inbox) -> None:
     """A service that stops during an outage stops: nothing waits for a server that does not answer."""
     server.start()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ def test_unknown_program_is_one_sentence(stack: Stack, capsys: Output) -> None:
     assert capsys.readouterr().err.startswith("autellix: No live program 'nosuch'")
 
 
-@pytest.mark.parametrize("verb", ["up", "serve", "ps", "submit"])
+@pytest.mark.parametrize("verb", ["up", "serve", "ps", "submit", "completion"])
 def test_every_verb_explains_itself(verb: str, capsys: Output) -> None:
     """--help of each verb says what it does."""
     with pytest.raises(SystemExit) as ended:
@@ -124,3 +125,31 @@ def test_serve_becomes_the_service(service: str, monkeypatch: pytest.MonkeyPatch
 
     command = service_command(service, ["--config", "a.toml", "--set", "a.b=c"])
     assert [(command[0], command)] == replaced
+
+
+@pytest.mark.parametrize("verb", sorted(verb.__name__.rpartition(".")[2] for verb in cli.VERBS))
+def test_shells_complete_every_verb(verb: str, capsys: Output) -> None:
+    """What bash is told knows every verb, and bash itself understands it."""
+    assert cli.main(["completion", "bash"]) == 0
+    code = capsys.readouterr().out
+    shown = {"show": "show end", "bench_compare": "bench", "bench_replay": "bench"}.get(verb, verb).split()
+    script = f"{code}\ncomplete -p autellix >/dev/null && printf '%s\\n' \"${{_shtab_autellix_subparsers[@]}}\""
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+
+    assert set(shown) <= set(done.stdout.split())
+
+
+def test_shells_complete_options(capsys: Output) -> None:
+    """Options of a verb are known to zsh, too."""
+    assert cli.main(["completion", "zsh"]) == 0
+
+    assert "--nats-url" in capsys.readouterr().out
+
+
+def test_unknown_shell_is_refused(capsys: Output) -> None:
+    """A shell that cannot be told is refused, with those that can."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["completion", "cmd.exe"])
+
+    assert ended.value.code == 2
+    assert "'bash'" in capsys.readouterr().err

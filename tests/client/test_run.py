@@ -52,6 +52,17 @@ def test_script(stack: Stack, tmp_path: Path, capfd: Output) -> None:
     assert sorted(program["threads"]) == ["main", "sub-agent"]
 
 
+def test_record(stack: Stack, tmp_path: Path) -> None:
+    """With --json the program's record is written when it is over, its last call counted."""
+    script, file = tmp_path / "agent.py", tmp_path / "record.json"
+    script.write_text(SCRIPT)
+    command = ["run", "--url", f"http://127.0.0.1:{stack.port}", "--json", str(file), "--nats-url", stack.nats_url]
+    assert cli.main([*command, str(script)]) == 3
+    record = json.loads(file.read_text())
+
+    assert (record["name"], record["state"], record["calls"], record["live_calls"]) == ("agent.py", "ended", 2, 0)
+
+
 def test_command_that_is_not_there(stack: Stack, capsys: Output) -> None:
     """A command that cannot be run is one sentence and status 1."""
     assert cli.main(["run", "--nats-url", stack.nats_url, "no-such-command"]) == 1

@@ -1,5 +1,6 @@
 """A stack of real processes: it starts, says what is wrong, and leaves nothing behind."""
 
+import json
 import os
 import re
 import select
@@ -10,6 +11,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -138,6 +140,24 @@ def test_up_stops_when_asked(up: "subprocess.Popen[str]", name: signal.Signals) 
     assert up.wait(END_S) == 0
     assert len(children) == 7
     assert ends(children)
+
+
+def test_up_tells_a_script_where_it_is(tmp_path: Path) -> None:
+    """With --json there is one line on stdout, once calls can be made; what is for people goes to stderr."""
+    command = [sysconfig.get_path("scripts") + "/autellix", "up", "--model", "tiny", "--port", "0", "--json"]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "--set", SIMULATED, "--log-dir", str(tmp_path)], **pipes) as process:
+        assert process.stdout
+        where = json.loads(process.stdout.readline())
+        models = httpx.get(f"{where['http']}/models").json()["data"]
+        process.send_signal(signal.SIGTERM)
+        rest, said = process.communicate(timeout=END_S)
+
+    assert [model["id"] for model in models] == ["tiny"]
+    assert where == {**where, "page": where["http"].removesuffix("v1"), "logs": str(tmp_path)}
+    assert where["nats"].startswith("nats://")
+    assert (process.returncode, rest) == (0, "")
+    assert said.splitlines()[-1] == "Stopped."
 
 
 def test_children_die_with_up(up: "subprocess.Popen[str]") -> None:

@@ -112,6 +112,15 @@ def test_trace(stack: Stack, program_id: str, tmp_path: Path, capsys: Output) ->
     assert picture.stat().st_size > 1000
 
 
+def test_trace_says_what_it_wrote(stack: Stack, program_id: str, tmp_path: Path, capsys: Output) -> None:
+    """With --json a script hears which program it was and where the files are."""
+    file = tmp_path / "t.json"
+    assert cli.main(["trace", program_id[:8], "--out", str(file), "--json", "--nats-url", stack.nats_url]) == 0
+
+    assert json.loads(capsys.readouterr().out) == {"program_id": program_id, "files": [str(file)]}
+    assert file.exists()
+
+
 def test_show(stack: Stack, program_id: str, capsys: Output) -> None:
     """A program is shown by its id, its beginning or its name, for people and as JSON."""
     nats = ["--nats-url", stack.nats_url]

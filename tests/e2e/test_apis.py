@@ -24,13 +24,6 @@ WEATHER: dict[str, Any] = {
 
 
 @pytest.fixture
-async def http(stack: Stack) -> AsyncIterator[httpx.AsyncClient]:
-    """Return a bare client of the gateway."""
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{stack.port}", timeout=60) as client:
-        yield client
-
-
-@pytest.fixture
 async def oai(stack: Stack) -> AsyncIterator[openai.AsyncOpenAI]:
     """Return OpenAI's client; it does not repeat what fails."""
     url = f"http://127.0.0.1:{stack.port}/v1"

@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 
 from autellix.engine.vllm_adapter.start import BIND, FEW_CORES, ONE_PROCESS, platform_arguments
+from autellix.services.config import LoadBalancerSettings
 
 pytestmark = pytest.mark.vllm
 
@@ -51,6 +52,16 @@ def test_an_engine_with_a_core_of_its_own_is_one_process(monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(FEW_CORES + 1)))
     with mock.patch.dict(os.environ, {BIND: "31"}):
         assert ONE_PROCESS == platform_arguments(kv_cache_gib=1)[-2:]
+
+
+def test_a_regex_stops_the_worker_for_less_than_a_balancer_waits() -> None:
+    """While vLLM looks at a regular expression the worker's loop stands still, and with it the heartbeat."""
+    with mock.patch.dict(os.environ):
+        os.environ.pop("VLLM_REGEX_COMPILATION_TIMEOUT_S", None)
+        platform_arguments(kv_cache_gib=1)
+        limit_s = float(os.environ["VLLM_REGEX_COMPILATION_TIMEOUT_S"])
+
+    assert limit_s < LoadBalancerSettings().engine_silence_s / 2
 
 
 @pytest.mark.parametrize("named", ["0-1", "0,1", "0|1", ""])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,8 +14,10 @@ from autellix.schemas.ids import ProgramId
 from autellix.schemas.messages import (
     EndSession,
     Failed,
+    GetMetrics,
     GetProgram,
     ListPrograms,
+    MetricsText,
     ProgramList,
     ProgramRecord,
     SessionEnded,
@@ -104,6 +107,31 @@ async def test_release(front: Front) -> None:
     assert [EndSession(program_id=ProgramId("t-1"))] == heard
 
 
+async def test_last_call_ends_the_program(front: Front) -> None:
+    """A session that says which call is its last one is over with that call, and not before."""
+    heard = await played(front, subjects.SESSIONS_END, EndSession, SessionEnded(program_id=ProgramId("program-1")))
+    session = {"X-Dynamo-Session-ID": "d"}
+    for headers in (session, {**session, "X-Dynamo-Session-Final": "true"}):
+        asking, call = await front.ask(headers=headers)
+        during = list(heard)
+        await call.finish(1, {})
+        await asking
+    while not heard:  # noqa: ASYNC110 - it is heard in another task
+        await asyncio.sleep(0.01)
+
+    assert during == []
+    assert heard == [EndSession(program_id=ProgramId("program-1"))]
+
+
+async def test_metrics(front: Front) -> None:
+    """What the metrics service shows is shown here, too."""
+    heard = await played(front, subjects.METRICS_GET, GetMetrics, MetricsText(text="a 1\n"))
+    answer = await front.http.get("/metrics")
+
+    assert (answer.text, answer.headers["content-type"]) == ("a 1\n", "text/plain; version=0.0.4; charset=utf-8")
+    assert heard == [GetMetrics()]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -131,6 +159,7 @@ async def test_requests_that_nobody_confirms(hasty: Front) -> None:
         ("GET", "/v1/programs/p-1"),
         ("GET", "/v1/programs"),
         ("POST", "/v1/programs"),
+        ("GET", "/metrics"),
     ):
         answer = await hasty.http.request(method, path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from typing import TYPE_CHECKING
 
@@ -122,3 +123,14 @@ async def test_wrong_method(hasty: Front) -> None:
     assert answer.headers["allow"] == "POST"
     assert answer.headers["x-request-id"] == "mine"
     assert answer.json()["error"]["code"] == "method_not_allowed"
+
+
+@pytest.mark.parametrize("key", [b"Bearer caf\xe9", "Bearer \u201ckey\u201d".encode(), b"Bearer", b""])
+async def test_odd_keys(hasty: Front, key: bytes) -> None:
+    """Nobody is asked for a key: whatever stands there, no text included, is passed over."""
+    asking = asyncio.create_task(hasty.http.post(CHAT, json={"model": "tiny"}, headers=[(b"Authorization", key)]))
+    call = await hasty.calls.get()
+    await call.accept()
+    await call.finish(1, {"fine": True})
+
+    assert (await asking).json() == {"fine": True}

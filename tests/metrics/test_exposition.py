@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import httpx
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from autellix.schemas import subjects
-from autellix.schemas.codec import encode
+from autellix.schemas.codec import Decoder, encode
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId, ThreadId
 from autellix.schemas.messages import (
     CallCancelled,
     CallFinished,
     CallSubmitted,
     EngineLoad,
+    EngineSeries,
     Event,
+    GetMetrics,
+    MetricsText,
     ProgramEnded,
     ProgramStarted,
 )
@@ -26,6 +31,8 @@ from autellix.services.nats_bus import NatsBus, connect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from autellix.services.bus import Delivery
 
 LOAD = EngineLoad(
     engine_id=EngineId("e0"),
@@ -52,13 +59,13 @@ class Scraped:
     """A metrics service, and a bus to publish events on."""
 
     def __init__(self, bus: NatsBus, http: httpx.AsyncClient) -> None:
-        self._bus = bus
+        self.bus = bus
         self.http = http
 
     async def publish(self, *events: Event) -> None:
         """Let things happen."""
         for event in events:
-            await self._bus.publish(subjects.event(event), encode(event))
+            await self.bus.publish(subjects.event(event), encode(event))
 
     async def scrape(self) -> dict[str, float]:
         """Return every sample by its name and label values."""
@@ -156,6 +163,49 @@ async def test_an_engine(scraped: Scraped) -> None:
     }
     assert expected == {name: found[name] for name in expected}
     assert 0 <= found["autellix_engine_report_age_seconds e0"] < 5
+
+
+SERIES = """# HELP vllm:tokens_total Tokens.
+# TYPE vllm:tokens_total counter
+vllm:tokens_total{model_name="tiny",engine="0"} %d.0
+"""
+
+
+async def test_series_of_engines(scraped: Scraped) -> None:
+    """What engines count themselves is shown with their ids, each family once; one that is silent is left out."""
+
+    async def on_asked(delivery: Delivery) -> None:
+        engine_id = EngineId(delivery.subject.split(".")[3])
+        told = EngineSeries(engine_id=engine_id, text=SERIES % int(engine_id[1:]))
+        await scraped.bus.publish(delivery.reply, encode(told))
+
+    for name in ("e3", "e4"):
+        await scraped.bus.subscribe(subjects.engine_series(EngineId(name)), on_asked)
+    await scraped.publish(*(msgspec.structs.replace(LOAD, engine_id=EngineId(name)) for name in ("e3", "e4", "e5")))
+    await scraped.scrape_until("autellix_engines_up", 3)
+    text = (await scraped.http.get("/metrics")).text
+    found = [line for line in text.splitlines() if "vllm:tokens" in line]
+
+    assert found == [
+        "# HELP vllm:tokens_total Tokens.",
+        "# TYPE vllm:tokens_total counter",
+        'vllm:tokens_total{engine="e3",engine_index="0",model_name="tiny"} 3.0',
+        'vllm:tokens_total{engine="e4",engine_index="0",model_name="tiny"} 4.0',
+    ]
+
+
+async def test_asked_over_the_bus(scraped: Scraped) -> None:
+    """Who has no way to this port asks over the bus, as the gateway does."""
+    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def on_answer(delivery: Delivery) -> None:
+        answered.set_result(delivery.data)
+
+    await scraped.bus.subscribe("my.inbox", on_answer)
+    await scraped.bus.publish(subjects.METRICS_GET, encode(GetMetrics()), reply="my.inbox")
+    answer = Decoder[MetricsText](MetricsText).decode(await answered)
+
+    assert "autellix_engines_up 0.0" in answer.text
 
 
 async def test_names_of_clients_are_no_labels(scraped: Scraped) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "stuff"}
 PACKAGES = {"schemas", "engine", "services", "client"}
-SCRIPTS = Path("client/examples")
+SCRIPTS = {Path("client/examples"), Path("client/examples/frameworks")}
 
 
 def module_name(file: Path) -> str:
@@ -17,7 +17,7 @@ def module_name(file: Path) -> str:
 
 def is_started_by_name(file: Path) -> bool:
     """Tell whether Python itself or a person starts the file."""
-    return file.stem in {"__init__", "__main__"} or file.parent == SCRIPTS
+    return file.stem in {"__init__", "__main__"} or file.parent in SCRIPTS
 
 
 def names_in(text: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from autellix.engine.simulated import SimulatedExecutor
 from autellix.services.config import EngineWorkerSettings
-from autellix.services.engine_worker.engines import executor_for, vllm_arguments
+from autellix.services.engine_worker.engines import GRAMMARS, executor_for, vllm_arguments
 
 
 def test_arguments() -> None:
@@ -16,6 +16,7 @@ def test_arguments() -> None:
     assert ("--model", "/models/tiny") in pairs
     assert ("--served-model-name", "tiny") in pairs
     assert ("--max-model-len", "512") in pairs
+    assert ("--structured-outputs-config", GRAMMARS) in pairs
     assert pairs.index(("--max-num-seqs", "3")) < pairs.index(("--max-num-seqs", "9"))
     assert arguments[-2:] == ["--max-num-seqs", "9"]
 

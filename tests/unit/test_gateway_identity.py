@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autellix.schemas.identity import RULES, SOURCES, fields_of
+from autellix.schemas.identity import RULES, SOURCES, fields_of, response_id
 from autellix.schemas.ids import ProgramId, ThreadId
 from autellix.schemas.openai import InvalidRequestError
 from autellix.services.gateway import identity as module
@@ -59,6 +59,7 @@ def of(headers: dict[str, str] | None = None, **body: Any) -> Identity:
         ),
         ({}, {"conversation": "conv_1"}, who("conversation", session="conv_1")),
         ({}, {"conversation": {"id": "conv_1"}}, who("conversation", session="conv_1")),
+        ({}, {"previous_response_id": response_id(ProgramId("p"), "9")}, who("response", session="p")),
     ],
 )
 def test_rules(headers: dict[str, str], body: dict[str, Any], expected: Identity) -> None:
@@ -68,11 +69,49 @@ def test_rules(headers: dict[str, str], body: dict[str, Any], expected: Identity
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"prompt_cache_key": "shared", "user": "u", "safety_identifier": "u"}, {"metadata": {}}, {"metadata": None}],
+    [
+        {},
+        {"prompt_cache_key": "shared", "user": "u", "safety_identifier": "u"},
+        {"metadata": {}},
+        {"metadata": None},
+        {"previous_response_id": "resp_68a1b2"},
+        {"previous_response_id": "resp_"},
+        {"previous_response_id": None},
+    ],
 )
 def test_nobody(body: dict[str, Any]) -> None:
     """What names no program, and what many agents share, makes a program of its own."""
     assert of(**body) == who("none")
+
+
+@pytest.mark.parametrize(
+    ("headers", "final"),
+    [
+        ({"x-dynamo-session-id": "s", "x-dynamo-session-final": "true"}, True),
+        ({"x-dynamo-session-id": "s", "x-dynamo-session-final": "1"}, True),
+        ({"x-dynamo-session-id": "s", "x-dynamo-session-final": "false"}, False),
+        ({"x-dynamo-session-id": "s"}, False),
+        ({"x-dynamo-session-id": "s", "x-dynamo-parent-session-id": "r", "x-dynamo-session-final": "true"}, False),
+        ({"x-session-id": "s", "x-dynamo-session-final": "true"}, False),
+    ],
+)
+def test_last_call(headers: dict[str, str], *, final: bool) -> None:
+    """A session says which call is its last one; the end of a sub-agent's is not its root's."""
+    assert of(headers).final is final
+
+
+def test_last_call_of_who_is_within_another() -> None:
+    """A program that a URL names is not over with a session inside it."""
+    headers = {"x-dynamo-session-id": "s", "x-dynamo-session-final": "true"}
+
+    assert Identities().of(headers, {}, within="p").final is False
+
+
+def test_response_within_another() -> None:
+    """Where a URL names the program, the response that a call goes on from makes no thread."""
+    previous = response_id(ProgramId("p"), "9")
+
+    assert Identities().of({}, {"previous_response_id": previous}, within="q").thread_id is None
 
 
 def test_sources() -> None:

@@ -83,6 +83,14 @@ def test_context_for_routers() -> None:
     assert submitted.body == {"vllm_xargs": {"mine": 1}}
 
 
+def test_model_for_observers() -> None:
+    """What is told of the model before anybody has checked it is short, and a text."""
+    bodies: list[dict[str, object]] = [{"model": "m" * 5000}, {"model": 7}, {}]
+    told = [submission({}, msgspec.json.encode(body), "/v1/completions", Identities()).model for body in bodies]
+
+    assert told == ["m" * 256, "", ""]
+
+
 def test_parents() -> None:
     """The calls whose answers this one needed go along."""
     assert call({"x-autellix-parent-ids": "call-1,call-2"}).parents == ("call-1", "call-2")

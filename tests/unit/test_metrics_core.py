@@ -23,7 +23,7 @@ from autellix.services.bus import matches
 from autellix.services.metrics import core as rules
 from autellix.services.metrics.core import MetricsCore
 from autellix.services.metrics.listens import LISTENS
-from autellix.services.metrics.numbers import LABELS_MAX, Counter, Histogram, Live
+from autellix.services.metrics.numbers import LABELS_MAX, Begun, Counter, Histogram, Live
 
 P, Q = ProgramId("p"), ProgramId("q")
 LOAD = EngineLoad(
@@ -102,9 +102,64 @@ def test_programs() -> None:
         ProgramExpired(program_id=Q, at_ms=4000.0),
     )
 
-    assert (sum(core.programs_started.by_label.values()), core.programs_ended, core.programs_expired) == (3, 1, 1)
-    assert len(core.programs_live) == 1
-    assert core.program_duration.sums_s == {"ended": 2.0, "expired": 4.0}
+    programs = core.programs
+    assert (sum(programs.by_source.by_label.values()), programs.ended_count, programs.expired_count) == (3, 1, 1)
+    assert len(programs.live) == 1
+    assert programs.duration.sums == {"ended": 2.0, "expired": 4.0}
+
+
+def test_what_a_program_came_to() -> None:
+    """Two calls at once: 1 s waited for each 0.25 s run; 2 s with a call; its critical path is the longer chain."""
+    second = msgspec.structs.replace(finished("b"), critical_path_at_arrival_ms=300.0)
+    core = told(
+        ProgramStarted(program_id=P, at_ms=0.0),
+        submitted("a"),
+        submitted("b"),
+        finished("a"),
+        second,
+        ProgramEnded(program_id=P, at_ms=5000.0),
+    )
+
+    programs = core.programs
+    assert programs.wait_ratio.sums == {"ended": 3.0}
+    assert programs.slowdown.sums == {"ended": 2.5}
+    assert programs.token_latency.sums == {"ended": 0.5}
+
+
+def test_program_that_is_over_before_its_calls() -> None:
+    """What is heard of its calls after its own end counts, and it is looked at once, when the last one has ended."""
+    core = told(ProgramStarted(program_id=P, at_ms=0.0), submitted("a"), ProgramEnded(program_id=P, at_ms=2500.0))
+    before = dict(core.programs.token_latency.sums)
+    core.handle(finished("a"), 0.0)
+    core.handle(finished("a"), 0.0)
+
+    assert before == {}
+    assert core.programs.token_latency.by_label["ended"] == [*[0] * 8, 1, *[0] * 5]
+    assert core.programs.token_latency.sums == {"ended": 0.5}
+
+
+def test_expired_program_ended_with_its_last_call() -> None:
+    """The time in which nobody knew that it was over is not its users' waiting."""
+    core = told(
+        ProgramStarted(program_id=P, at_ms=0.0),
+        submitted("a"),
+        finished("a"),
+        ProgramExpired(program_id=P, at_ms=600_000.0),
+    )
+
+    assert core.programs.token_latency.sums == {"expired": 0.6}
+
+
+def test_program_that_nothing_was_done_for() -> None:
+    """A program without service has no ratios."""
+    core = told(ProgramStarted(program_id=P, at_ms=0.0), submitted("a"), failed("a"))
+    core.handle(ProgramEnded(program_id=P, at_ms=5000.0), 0.0)
+    nothing = msgspec.structs.replace(failed("b"), service_ms=0.0, output_tokens=0)
+    empty = told(ProgramStarted(program_id=P, at_ms=0.0), submitted("b"), nothing)
+    empty.handle(ProgramEnded(program_id=P, at_ms=5000.0), 0.0)
+
+    assert core.programs.slowdown.by_label
+    assert empty.programs.slowdown.by_label == empty.programs.token_latency.by_label == {}
 
 
 def test_finished_call() -> None:
@@ -116,9 +171,9 @@ def test_finished_call() -> None:
     assert core.cached_tokens.by_label == {"e0": 4}
     assert core.output_tokens.by_label == {"e0": 5}
     assert core.preemptions.by_label == {"e0": 1}
-    assert core.call_service.sums_s == {"e0": 0.5}
-    assert core.call_wait.sums_s == {"e0": 1.5}
-    assert core.call_duration.sums_s == {"e0": 2.0}
+    assert core.call_service.sums == {"e0": 0.5}
+    assert core.call_wait.sums == {"e0": 1.5}
+    assert core.call_duration.sums == {"e0": 2.0}
 
 
 def test_calls_add_up() -> None:
@@ -154,7 +209,7 @@ def test_idle_is_zero() -> None:
 def test_engines() -> None:
     """An engine is up while it reports, shown a while longer, and gone when it says so."""
     core = told(LOAD)
-    up = [core.engines_up(now_ms) for now_ms in (0.0, 2000.0, 2001.0)]
+    up = [len(core.reporting(now_ms)) for now_ms in (0.0, 2000.0, 2001.0)]
     shown = list(core.engines)
     core.tick(rules.FORGET_MS + 1)
 
@@ -191,17 +246,17 @@ def test_histogram() -> None:
         histogram.observe_ms("e0", duration_ms)
 
     assert histogram.by_label == {"e0": [2, 2, 1]}
-    assert round(histogram.sums_s["e0"], 6) == 2.2002
+    assert round(histogram.sums["e0"], 6) == 2.2002
 
 
 def test_live_is_bounded() -> None:
     """Beyond the bound the oldest id is forgotten, and an id that is not known ends as nothing."""
-    live = Live(count_max=2, age_max_ms=1.0)
+    live = Live[Begun](count_max=2, age_max_ms=1.0)
     for number in range(3):
-        live.begin(str(number), float(number))
+        live.begin(str(number), Begun(float(number)))
 
     assert len(live) == 2
-    assert [live.end("0"), live.end("2"), live.end("2")] == [None, 2.0, None]
+    assert [live.end("0"), live.end("2"), live.end("2")] == [None, Begun(2.0), None]
 
 
 BEGINNINGS = {

@@ -12,7 +12,7 @@ from autellix.engine.policy.learning import KINDS_TOLD
 from autellix.engine.vllm_adapter.notices import NoticeReceiver, NoticeSender
 from autellix.schemas.ids import ProgramId
 from autellix.schemas.messages import Priorities
-from autellix.services.session_manager.core import NAME_MAX
+from autellix.services.session_manager.checks import NAME_MAX
 
 NEWS = Priorities(pooled=rank_table([5.0, 70.0]))
 

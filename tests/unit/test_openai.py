@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autellix.schemas.openai import MAX_PROMPTS, InvalidRequestError, check, invalid
+from autellix.schemas.openai import MAX_N, MAX_PROMPTS, InvalidRequestError, check, invalid
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -74,6 +74,14 @@ BAD_FIELDS: list[tuple[str, Any]] = [
     ("stop", "x" * 5000),
     ("stop", 7),
     ("stop", [None]),
+    ("structured_outputs", {"regex": "a" * 4097}),
+    ("structured_outputs", {"choice": ["a"] * 1025}),
+    ("structured_outputs", {"choice": []}),
+    ("guided_json", {}),
+    ("guided_regex", "a"),
+    ("guided_choice", ["a"]),
+    ("guided_grammar", "root ::= x"),
+    ("vllm_xargs", {"kv_transfer_params": "x"}),
     ("stop_token_ids", [-1]),
     ("stop_token_ids", [2**31]),
     ("stop_token_ids", list(range(257))),
@@ -117,10 +125,17 @@ def test_bad_messages(messages: Any) -> None:
     assert (error.status, error.body.param) == (400, "messages")
 
 
-@pytest.mark.parametrize(("name", "value"), [("top_logprobs", 21), ("logprobs", 5), ("tools", [None]), ("tools", "x")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("top_logprobs", 21), ("logprobs", 5), ("tools", [None]), ("functions", [])]
+)
 def test_bad_chat_field(name: str, value: Any) -> None:
     """The fields that only chat has are checked there."""
     assert refused(CHAT, chat(**{name: value})).body.param == name
+
+
+def test_functions() -> None:
+    """OpenAI's form before tools, which an engine would pass over, is refused."""
+    assert refused(CHAT, chat(functions=[])).body.param == "functions"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +218,18 @@ def test_fields_of_stock_clients(fields: dict[str, Any]) -> None:
     sampling, text = check(CHAT, chat(**fields))
 
     assert sampling.model == "m"
-    assert json.loads(text) == chat(**fields)
+    assert json.loads(text) == {name: value for name, value in chat(**fields).items() if value is not None}
+
+
+@pytest.mark.parametrize("prompt", [["a"] * MAX_PROMPTS, [[1]] * (MAX_PROMPTS // MAX_N + 1)])
+def test_answers_of_a_batch(prompt: list[Any]) -> None:
+    """Prompts times answers is what an engine gets: together they have the bound of a batch."""
+    n = MAX_N if len(prompt) < MAX_PROMPTS else 2
+    error = refused(COMPLETIONS, completion(prompt=prompt, n=n))
+
+    assert (error.status, error.body.param) == (400, "n")
+    assert check(COMPLETIONS, completion(prompt=prompt, n=1))
+    assert check(COMPLETIONS, completion(prompt=list(range(5000)), n=MAX_N))
 
 
 def test_stream_is_read() -> None:

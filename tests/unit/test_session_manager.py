@@ -10,6 +10,7 @@ import pytest
 
 from autellix.schemas import subjects
 from autellix.schemas.base import Message
+from autellix.schemas.identity import program_of_response
 from autellix.schemas.ids import ProgramId
 from autellix.schemas.messages import (
     Accepted,
@@ -243,6 +244,42 @@ def test_too_many_programs(request_: StartSession | SubmitCall) -> None:
     assert (failed.status, failed.error.type, failed.retry_safe) == (503, "server_error", True)
     assert failed.retry_after_s is not None
     assert submit(sessions, program_id=program_id)
+
+
+def test_too_many_calls_of_a_program() -> None:
+    """A program at its limit is told to wait, in words for programs; others, and it when one has ended, are served."""
+    sessions = manager(program_calls_max=2)
+    program_id = start(sessions)
+    first, _ = submit(sessions, program_id=program_id), submit(sessions, program_id=program_id)
+    failed = refusal(sessions, SubmitCall(body=BODY, program_id=program_id))
+    other = submit(sessions)
+    end(sessions, first)
+
+    assert (failed.status, failed.error.type) == (429, "rate_limit_error")
+    assert (failed.error.code, failed.retry_safe) == ("too_many_calls_of_program", True)
+    assert failed.retry_after_s is not None
+    assert other.program_id != program_id
+    assert submit(sessions, program_id=program_id)
+
+
+def test_trace_goes_on() -> None:
+    """A call carries the span that its request was part of."""
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    outs = list(manager().handle(SubmitCall(body=BODY), 0.0, Reply("_INBOX.1", trace=trace)))
+
+    assert only(outs, SubmittedCall).call.trace == trace
+
+
+def test_response_names_its_program() -> None:
+    """Who goes on from a response is of its program, whichever gateway it comes to; clients do not choose the id."""
+    sessions = manager()
+    body = {"model": "m", "input": "Hi", "request_id": "mine"}
+    outs = list(sessions.handle(SubmitCall(body=body, api="/v1/responses", session="s"), 0.0, INBOX))
+    call = only(outs, SubmittedCall).call
+    made = msgspec.json.decode(call.body)["request_id"]
+    following = submit(sessions, session=program_of_response(made))
+
+    assert program_of_response(made) == call.program_id == following.program_id
 
 
 def test_nobody_waits_for_the_answer() -> None:

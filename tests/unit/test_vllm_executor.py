@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from starlette.responses import JSONResponse
 
 from autellix.engine.executor import (
     Account,
@@ -50,6 +51,11 @@ ENDED = Ended(
 MEASURED = Account(40.0, 5.0, 3.0, 1, (0, 1), 3, 2, 9)
 
 
+async def in_words(_raw: Any, error: Exception) -> JSONResponse:
+    """Word an error, as vLLM's application does."""
+    return JSONResponse({"error": {"message": str(error), "param": "logit_bias", "code": 400}}, status_code=400)
+
+
 class Engine:
     """vLLM's side: an application that answers as the test says, and a scheduler's end of the reports."""
 
@@ -64,6 +70,13 @@ class Engine:
         self.before_the_answer: Callable[[], None] = lambda: self.tell(ENDED)
         self.request: dict[str, Any] = {}
         self.extra_args: dict[str, Any] | None = None
+        self.exception_handlers = {ValueError: in_words}
+        self.refused: Exception | None = None
+
+    async def add_request(self) -> None:
+        """Take a request in, or do not."""
+        if self.refused:
+            raise self.refused
 
     def generate(self, _prompt: str, sampling_params: Any, _request_id: str) -> None:
         """Note what the scheduler would be given."""
@@ -78,6 +91,7 @@ class Engine:
         """Serve one request."""
         self.request = json.loads((await receive())["body"])
         self.generate("Hi", SimpleNamespace(extra_args=self.request.get("vllm_xargs")), "request-1")
+        await self.add_request()
         self.before_the_answer()
         await send({"type": "http.response.start", "status": self.status})
         await send({"type": "http.response.body", "body": json.dumps(self.answer).encode()})
@@ -110,6 +124,42 @@ async def run(executor: VllmExecutor, **fields: Any) -> list[Output]:
     text = msgspec.json.encode(body)
     call = EngineCall(CALL, ProgramId("p"), ThreadId("main"), "/v1/chat/completions", text, stream=False, program=facts)
     return [output async for output in executor.run(call)]
+
+
+async def test_refusal_that_a_stream_loses(executor: VllmExecutor, engine: Engine) -> None:
+    """What the engine does not take in is refused in the application's words, also where its endpoint lost them."""
+    engine.refused = ValueError("no such id")
+    (found,) = await run(executor)
+
+    assert isinstance(found, Refusal)
+    assert (found.status, found.error.message, found.error.param) == (400, "no such id", "logit_bias")
+
+
+async def test_failure_that_is_no_clients(executor: VllmExecutor, engine: Engine) -> None:
+    """What the application has no words for is raised, for the worker to end the call."""
+    engine.refused = KeyError("odd")
+    with pytest.raises(KeyError, match="odd"):
+        await run(executor)
+
+
+async def test_engine_that_dies_during_a_call(executor: VllmExecutor, engine: Engine) -> None:
+    """Whatever the application makes of its engine's death, the call hears of the death."""
+    engine.refused, engine.errored = AttributeError("server"), True
+    with pytest.raises(EngineGoneError, match="dead"):
+        await run(executor)
+
+
+async def test_full_context(executor: VllmExecutor, engine: Engine) -> None:
+    """A prompt as long as the context is refused with the true limit, not with what vLLM computed from it."""
+    text = "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)"
+    error: Any = {"message": text, "param": "max_tokens", "code": 400}
+    engine.status, engine.answer = 400, {"error": error}
+    engine.before_the_answer = lambda: None
+    (found,) = await run(executor)
+
+    assert isinstance(found, Refusal)
+    assert (found.status, found.error.code) == (400, "context_length_exceeded")
+    assert "100 tokens" in found.error.message
 
 
 async def test_account(executor: VllmExecutor) -> None:

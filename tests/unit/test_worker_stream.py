@@ -74,6 +74,10 @@ class PlayedEngine:
         """Return that it is idle."""
         return Load()
 
+    def series(self) -> str:
+        """Return nothing: it is the shell that asks."""
+        return ""
+
 
 def stream_of(engine: PlayedEngine, said: list[Out] | None = None, **fields: Any) -> CallStream:
     """Return a call's stream on this engine."""
@@ -145,6 +149,7 @@ async def test_engine_gets_the_body() -> None:
         (Refusal(400, TOO_LONG), 400, None),
         (EngineGoneError("dead"), 503, "engine_lost"),
         (ValueError("odd"), 500, "internal_error"),
+        (BaseException("a panic in Rust"), 500, "internal_error"),
         (TimeoutError(), 504, "deadline_exceeded"),
     ],
 )
