@@ -6,7 +6,7 @@ BIN := .venv/bin
 MODEL ?= smollm2-135m-instruct
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench bench-long bench-overhead bench-gateway bench-scheduler bench-gate calibrate figures pre-commit pins clean
+.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench bench-long chaos bench-overhead bench-gateway bench-scheduler bench-gate calibrate figures pre-commit pins clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench: install ## Compare Autellix with vLLM as it comes, on recorded programs (
 
 bench-long: install ## The same with every system and workload; goes on where it stopped (takes a day)
 	@$(BIN)/autellix bench compare ops/bench/suites/long.toml --json ops/bench/results/bench-long.json --png ops/bench/results/figures
+
+chaos: install ## Kill, freeze and restart every process under load, and count what is lost (five minutes)
+	@$(BIN)/python ops/bench/chaos.py
 
 bench-overhead: install ## Measure what the pipeline adds to a call
 	@$(BIN)/python ops/bench/overhead.py

@@ -16,6 +16,7 @@ from autellix.schemas.ids import CallId
 from autellix.schemas.messages import Frame
 from autellix.schemas.requests import CancelCalls, SubmitCall
 
+SILENCE = "silence"
 CANCEL_S = 1.0
 """How long a cancelled call may take to learn its own id."""
 
@@ -49,7 +50,12 @@ class LiveCall:
 
     async def accepted(self, within_s: float) -> None:
         """Return once the call is in the pipeline."""
-        frame = await self._next(within_s)
+        try:
+            frame = await self._next(within_s)
+        except CallFailedError as error:
+            if error.error.code == SILENCE:
+                raise failure(503, f"The call was not accepted within {within_s:g} s.", "not_accepted") from error
+            raise
         if not isinstance(frame, Accepted):
             raise failure(502, f"The answer began with a {type(frame).__name__}.", "malformed")
         self._accepted = frame
@@ -82,7 +88,7 @@ class LiveCall:
             async with asyncio.timeout(within_s):
                 return await self._inbox.next()
         except TimeoutError as error:
-            raise failure(504, f"No sign of the call within {within_s:g} s.", "silence") from error
+            raise failure(504, f"No sign of the call within {within_s:g} s.", SILENCE) from error
 
     async def abort(self) -> None:
         """Have the engine give the call up, and read on: its last frame says that it was cancelled."""

@@ -12,7 +12,7 @@ import os
 import re
 import weakref
 from collections.abc import AsyncIterator, Iterator, MutableMapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,13 +20,14 @@ import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-from autellix.client import tracing
 from autellix.client.errors import CallFailedError, UnreachableError, failure
 from autellix.client.inbox import Inbox, decode
+from autellix.schemas import subjects
 from autellix.schemas.base import Message
-from autellix.schemas.codec import Decoder, encode
-from autellix.schemas.frames import Failed
-from autellix.schemas.messages import SessionAnswer, TableAnswer
+from autellix.schemas.codec import FRAMES, Decoder, MalformedMessageError, encode
+from autellix.schemas.frames import Accepted, Failed
+from autellix.schemas.messages import CancelCalls, SessionAnswer, TableAnswer
+from autellix.schemas.trace_context import with_context
 
 log = logging.getLogger("autellix")
 
@@ -56,12 +57,20 @@ class Connection:
 
     async def _dispatch(self, msg: Any) -> None:
         inbox = self._inboxes.get(msg.subject)
-        if inbox is None:
-            return  # its reader has gone
+        if inbox is None or inbox.closed:
+            await self._cancel_if_accepted(msg.data)  # its reader has gone
+            return
         if (msg.headers or {}).get("Status") == "503":
             inbox.end(_nobody())
         else:
             inbox.put(msg.data)
+
+    async def _cancel_if_accepted(self, data: bytes) -> None:
+        """Have a call given up that was accepted when nobody waited for it any more."""
+        with suppress(MalformedMessageError, CallFailedError):
+            frame = FRAMES.decode(data)
+            if isinstance(frame, Accepted):
+                await self.publish(subjects.CALLS_CANCEL, CancelCalls(call_id=frame.call_id), reply=self.nowhere())
 
     async def ping(self, within_s: float) -> list[str]:
         """Return the names of the NATS micro services that answer in time, each as often as there are instances."""
@@ -77,6 +86,11 @@ class Connection:
         await asyncio.sleep(within_s)
         await subscription.unsubscribe()
         return names
+
+    async def reconnected(self) -> None:
+        """End the calls that are open: what was said of them while the connection was away is gone."""
+        for inbox in self._inboxes.values():
+            inbox.end(failure(503, "The message bus was lost during the call.", "bus_lost"))
 
     def jetstream(self) -> JetStreamContext:
         """Return what asks for messages that the server has kept."""
@@ -103,8 +117,9 @@ class Connection:
             CallFailedError: when the message has no encoding, is too large, or the connection is closed.
         """
         try:
-            headers = {tracing.HEADER: trace} if trace else None
-            await self._client.publish(subject, encode(message), reply=reply, headers=headers)
+            data = encode(message)
+            headers = with_context(trace, len(data), self._client.max_payload)
+            await self._client.publish(subject, data, reply=reply, headers=headers)
         except nats.errors.MaxPayloadError as error:
             limit = self._client.max_payload
             raise failure(
@@ -159,7 +174,7 @@ async def connect(url: str) -> Connection:
         UnreachableError: when there is no server at `url`, or it refuses.
     """
     client = Client()
-    connected = False
+    connected, connection = False, Connection(client)
 
     async def on_error(error: Exception) -> None:
         if not connected:
@@ -174,8 +189,8 @@ async def connect(url: str) -> Connection:
                 error_cb=on_error,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=RECONNECT_WAIT_S,
+                reconnected_cb=connection.reconnected,
             )
-            connection = Connection(client)
             await connection.listen()
         connected = True
     except (OSError, ValueError, nats.errors.Error) as error:

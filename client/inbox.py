@@ -21,26 +21,27 @@ class Inbox:
     Attributes:
         subject: Where the services send them.
         over: Whether the services have ended the call, so that nothing of it runs any more.
+        closed: Whether nothing more is taken in.
     """
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
         self.over = False
         self._arrived: asyncio.Queue[bytes | CallFailedError] = asyncio.Queue()
-        self._closed = False
+        self.closed = False
         self._order = FrameOrder()
 
     def put(self, data: bytes) -> None:
         """Take in a frame; one too many ends the stream with an error."""
         if self._arrived.qsize() >= FRAMES_MAX:
             self.end(failure(502, f"The reader fell {FRAMES_MAX} frames behind.", "slow_reader"))
-        elif not self._closed:
+        elif not self.closed:
             self._arrived.put_nowait(data)
 
     def end(self, error: CallFailedError) -> None:
         """Take in nothing more: the reader gets what has arrived, then `error`."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._arrived.put_nowait(error)
 
     async def next(self) -> Frame:

@@ -1,10 +1,8 @@
 """The span that the caller is in, where it traces with OpenTelemetry: its calls become part of that trace."""
 
 import sys
-from typing import Final
 
-HEADER: Final = "traceparent"
-"""W3C Trace Context, section 3.2."""
+from autellix.schemas.trace_context import traceparent
 
 
 def current() -> str:
@@ -13,4 +11,4 @@ def current() -> str:
     if trace is None:
         return ""
     span = trace.get_current_span().get_span_context()
-    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}" if span.is_valid else ""
+    return traceparent(span.trace_id, span.span_id, span.trace_flags) if span.is_valid else ""

@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "ops" / "requirements"
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-STAMPS = VENV / "stamps"
 FRAMEWORKS = ROOT / ".venv-frameworks"
 """Agent frameworks, which the tests try their examples with; they do not fit what vLLM needs."""
 LOG = VENV / "install.log"
@@ -46,6 +45,8 @@ class Step:
     files: tuple[Path, ...] = ()
     failure: str = ""
     """What a failure means, as a sentence to be followed by the reason; empty: the output says it best."""
+    place: Path = VENV
+    """The environment that it is a step of: its stamp is there, and it builds on the steps before it there."""
 
     def fingerprint(self, before: str) -> str:
         """Return what identifies the outcome of this step on top of the steps before it."""
@@ -55,11 +56,11 @@ class Step:
         return digest.hexdigest()
 
 
-def pip(title: str, *names: str, options: tuple[str, ...] = ("--no-deps",), python: Path = PYTHON) -> Step:
+def pip(title: str, *names: str, options: tuple[str, ...] = ("--no-deps",), place: Path = VENV) -> Step:
     """Return the step that installs files of `ops/requirements`; by default exactly what they name."""
     files = tuple(REQUIREMENTS / name for name in names)
     chosen = [part for file in files for part in ("-r", str(file))]
-    return Step(title, (str(python), "-m", "pip", "install", *options, *chosen), files)
+    return Step(title, (str(place / "bin" / "python"), "-m", "pip", "install", *options, *chosen), files, place=place)
 
 
 def has_nvidia_gpu() -> bool:
@@ -100,8 +101,8 @@ def steps(*, dev: bool) -> list[Step]:
     return [
         *plan,
         pip("development tools", "dev.txt"),
-        Step("environment of the frameworks", apart, failure=no_venv),
-        pip("agent frameworks", "frameworks.txt", python=FRAMEWORKS / "bin" / "python"),
+        Step("environment of the frameworks", apart, failure=no_venv, place=FRAMEWORKS),
+        pip("agent frameworks", "frameworks.txt", place=FRAMEWORKS),
     ]
 
 
@@ -111,15 +112,15 @@ def install(plan: list[Step]) -> None:
     Raises:
         InstallError: for the first step that fails.
     """
-    made_of = "{}.{}".format(*sys.version_info)
+    made_of: dict[Path, str] = {}
     for number, step in enumerate(plan, 1):
-        made_of = step.fingerprint(made_of)
-        stamp = STAMPS / step.title
-        if stamp.is_file() and stamp.read_text() == made_of:
+        made_of[step.place] = step.fingerprint(made_of.get(step.place, "{}.{}".format(*sys.version_info)))
+        stamp = step.place / "stamps" / step.title
+        if stamp.is_file() and stamp.read_text() == made_of[step.place]:
             continue
         carry_out(step, f"{bar(number - 1, len(plan))} {number}/{len(plan)} {step.title}")
-        STAMPS.mkdir(exist_ok=True)
-        stamp.write_text(made_of)
+        stamp.parent.mkdir(exist_ok=True)
+        stamp.write_text(made_of[step.place])
 
 
 def bar(done: int, total: int) -> str:

@@ -11,6 +11,12 @@ class ProgramStarted(Message, tag="program.started", frozen=True, kw_only=True):
     name: str = ""
     source: str = ""
     """What told that it is one: `started` by its own word, `none` if nobody named it, else what its name came by."""
+    agent: str = ""
+    """What kind of agent it is, if its client said so when it began."""
+    ttl_ms: float | None = None
+    """Idle time after which it expires."""
+    single_call: bool = False
+    """It is over with its one call."""
     at_ms: float
 
 

@@ -77,6 +77,13 @@ class ReleaseHeld(Message, tag="release_held", frozen=True, kw_only=True):
     """What the other engine serves."""
 
 
+class ForgetCalls(Message, tag="forget_calls", frozen=True, kw_only=True):
+    """Load balancer to one engine worker: these run elsewhere, or have ended; not another word of them."""
+
+    incarnation: Incarnation
+    call_ids: tuple[CallId, ...]
+
+
 class GetSeries(Message, tag="get_series", frozen=True, kw_only=True):
     """Metrics service to one engine worker. Answered by `EngineSeries`."""
 

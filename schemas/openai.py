@@ -19,6 +19,17 @@ MAX_STOPS = 16
 MAX_PROMPTS = 128
 """Prompts in one completion call: each is a request of its own in the engine."""
 
+PASSED_OVER = {
+    "guided_json": "structured_outputs",
+    "guided_regex": "structured_outputs",
+    "guided_choice": "structured_outputs",
+    "guided_grammar": "structured_outputs",
+    "guided_decoding_backend": "structured_outputs",
+    "guided_whitespace_pattern": "structured_outputs",
+    "functions": "tools",
+    "best_of": "n",
+}
+"""Fields that vLLM passes over, so that an answer would not be what was asked for, and what took their place."""
 RESERVED = frozenset({"kv_transfer_params", "ec_transfer_params"})
 """Names in `vllm_xargs` that vLLM reads as objects."""
 
@@ -42,7 +53,7 @@ class ApiRequest(Struct, kw_only=True):
 
 
 class StructuredOutputs(Struct, kw_only=True):
-    """vLLM's grammars: they are compiled where all calls pass, so their size is bounded."""
+    """vLLM's grammars: those that are compiled where all calls pass have a bound."""
 
     regex: Annotated[str, Meta(max_length=4096)] | None = None
     choice: Annotated[list[Annotated[str, Meta(max_length=4096)]], Meta(min_length=1, max_length=1024)] | None = None
@@ -76,13 +87,6 @@ class Sampling(ApiRequest, kw_only=True):
     use_beam_search: Literal[False] | None = None
     """vLLM makes requests of its own for it, which belong to no call: they could not be charged."""
     structured_outputs: StructuredOutputs | None = None
-    guided_json: None = None
-    """vLLM had these once and passes over them now: the answer would not be what was asked for."""
-    guided_regex: None = None
-    guided_choice: None = None
-    guided_grammar: None = None
-    guided_decoding_backend: None = None
-    guided_whitespace_pattern: None = None
 
 
 class ChatMessage(Struct, kw_only=True):
@@ -99,8 +103,6 @@ class ChatRequest(Sampling, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None = None
-    functions: None = None
-    """OpenAI's form before `tools`, which vLLM passes over."""
 
 
 Prompt = Annotated[str, Meta(min_length=1)]
@@ -134,8 +136,7 @@ class CompletionRequest(Sampling, kw_only=True):
 
     prompt: Prompt | Annotated[list[Any], Meta(min_length=1)]
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    best_of: Literal[1] | None = None
-    """vLLM passes over more."""
+    best_of: Annotated[int, Meta(ge=1, le=MAX_N)] | None = None
 
 
 class ResponsesRequest(Sampling, kw_only=True):
@@ -236,7 +237,7 @@ def check(api: str, body: dict[str, Any]) -> tuple[ApiRequest, bytes]:
         request = msgspec.json.decode(text, type=rules)
         _check_finite(body)
         _check_prompt(request)
-        _check_names(request)
+        _check_names(request, body)
     except msgspec.ValidationError as error:
         raise invalid(str(error), param=_param(str(error))) from error
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -263,10 +264,15 @@ def _check_prompt(request: ApiRequest) -> None:
             raise msgspec.ValidationError(f"Expected at most {MAX_PROMPTS} answers to all prompts - at `$.n`")
 
 
-def _check_names(request: ApiRequest) -> None:
-    """Refuse extra arguments of names that are not a client's to use."""
-    if isinstance(request, Sampling) and RESERVED & (request.vllm_xargs or {}).keys():
+def _check_names(request: ApiRequest, body: dict[str, Any]) -> None:
+    """Refuse what vLLM would pass over, and extra arguments of names that are not a client's to use."""
+    if not isinstance(request, Sampling):
+        return
+    if RESERVED & (request.vllm_xargs or {}).keys():
         raise msgspec.ValidationError("Expected other names - at `$.vllm_xargs`")
+    for name in PASSED_OVER.keys() & body.keys():
+        if body[name] is not None and (name, body[name]) != ("best_of", 1):
+            raise msgspec.ValidationError(f"Not understood by engines: use `{PASSED_OVER[name]}` - at `$.{name}`")
 
 
 def _param(text: str) -> str | None:

@@ -26,6 +26,7 @@ CALL_EVENTS: Final = "autellix.events.call.*"
 CALL_ENDS: Final = ("autellix.events.call.finished", "autellix.events.call.failed", "autellix.events.call.cancelled")
 CALL_SUBMITTED_EVENT: Final = "autellix.events.call.submitted"
 CALL_ROUTED_EVENT: Final = "autellix.events.call.routed"
+CALL_STARTED_EVENT: Final = "autellix.events.call.started"
 ENGINE_EVENTS: Final = "autellix.events.engine.*"
 
 EVENT_STREAM: Final = "AUTELLIX_EVENTS"
@@ -54,6 +55,11 @@ def engine_calls(engine_id: EngineId) -> str:
 def engine_release(engine_id: EngineId) -> str:
     """Return the subject on which one engine worker is asked to give held calls back."""
     return f"autellix.internal.engines.{token(engine_id)}.release"
+
+
+def engine_forget(engine_id: EngineId) -> str:
+    """Return the subject on which one engine worker is told which calls are not its any more."""
+    return f"autellix.internal.engines.{token(engine_id)}.forget"
 
 
 def engine_series(engine_id: EngineId) -> str:

@@ -43,7 +43,7 @@ class SessionManagerSettings(Settings, frozen=True, kw_only=True):
     """Idle time after which a program expires."""
     ttl_max_s: Positive = 86_400.0
     secret: str = ""
-    """Key from which the ids of client-named sessions are derived; empty: a new one each start. Instances share one."""
+    """Key that ids of client-named sessions are derived from; empty: one is made once, and kept by JetStream."""
     programs_max: Count = 100_000
     """Live programs; beyond it a start is refused with status 503."""
     program_calls_max: Count = 4096
@@ -75,6 +75,8 @@ class LoadBalancerSettings(Settings, frozen=True, kw_only=True):
     """What `home` and `prefix_tree` take an engine's KV cache to hold, if it came up before the balancer did."""
     engine_silence_s: Positive = 5.0
     """Without a heartbeat for this long an engine leaves the rotation."""
+    engine_standstill_s: Positive = 15.0
+    """Without a step for this long, though it has calls, an engine leaves the rotation."""
 
 
 class EngineWorkerSettings(Settings, frozen=True, kw_only=True):
@@ -85,6 +87,8 @@ class EngineWorkerSettings(Settings, frozen=True, kw_only=True):
     """`smollm2-135m-instruct`, `tiny` (random weights), or anything vLLM loads by that name."""
     backend: Literal["vllm", "simulated"] = "vllm"
     """`vllm`, or `simulated`: answers at once, for load tests of the pipeline."""
+    simulated_step_ms: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
+    """With `simulated`: how long a token takes."""
     policy: Literal["fcfs", "mlfq", "plas", "atlas", "gittins", "auto"] = "auto"
     gate: Literal["off", "fair", "plain"] | None = None
     """How programs are held while their caches do not fit together; absent: as goes with the policy."""

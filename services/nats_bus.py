@@ -20,12 +20,14 @@ from nats.errors import (
 from nats.js.errors import BadRequestError
 from nats.micro import add_service
 
-from autellix.services import tracing
+from autellix.schemas.trace_context import context_of, with_context
 from autellix.services.bus import BusDownError, Delivery, Handler, PayloadTooLargeError, Subscription
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription as NatsClientSubscription
+    from nats.js import JetStreamContext
+    from nats.js.kv import KeyValue
 
 log = structlog.get_logger()
 
@@ -71,7 +73,7 @@ class NatsBus:
 
     async def publish(self, subject: str, data: bytes, *, reply: str = "", trace: str = "") -> None:
         """Send `data`; while the connection is away it is kept, up to a bound."""
-        headers = {tracing.HEADER: trace} if trace else None
+        headers = with_context(trace, len(data), self.max_payload)
         try:
             await self._client.publish(subject, data, reply=reply, headers=headers)
         except MaxPayloadError as error:
@@ -89,7 +91,7 @@ class NatsBus:
         """
 
         async def hand_over(msg: Msg) -> None:
-            trace = tracing.context_of(msg.headers.get(tracing.HEADER)) if msg.headers else ""
+            trace = context_of(msg.headers) if msg.headers else ""
             await handler(Delivery(msg.subject, msg.data, msg.reply, trace))
 
         try:
@@ -124,6 +126,28 @@ class NatsBus:
             await jetstream.add_stream(**config)
         except BadRequestError:  # it exists with other bounds
             await jetstream.update_stream(**config)
+
+    async def bucket(self, name: str, *, max_bytes: int) -> KeyValue:
+        """Return a bucket of keys and values, bounded by size; each key has its latest value only."""
+        jetstream = self._client.jetstream()
+        try:
+            return await jetstream.create_key_value(bucket=name, history=1, max_bytes=max_bytes)
+        except BadRequestError:  # it exists with another bound
+            return await jetstream.key_value(name)
+
+    async def keys(self, bucket: str, pattern: str) -> list[str]:
+        """Return the keys of a bucket that fit a pattern, in which `*` stands for one token."""
+        prefix = f"$KV.{bucket}."
+        info = await self._client.jetstream().stream_info(f"KV_{bucket}", subjects_filter=prefix + pattern)
+        return [subject.removeprefix(prefix) for subject in info.state.subjects or ()]
+
+    async def purge(self, bucket: str, pattern: str) -> None:
+        """Take away the keys of a bucket that fit a pattern; nothing is left of them."""
+        await self._client.jetstream().purge_stream(f"KV_{bucket}", subject=f"$KV.{bucket}.{pattern}")
+
+    def jetstream(self) -> JetStreamContext:
+        """Return what knows the streams of the server."""
+        return self._client.jetstream()
 
     async def close(self) -> None:
         """Handle what has arrived, send what was published, and disconnect."""

@@ -9,7 +9,7 @@ import itertools
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
@@ -21,7 +21,7 @@ import uvloop
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import MalformedMessageError, encode, is_json
-from autellix.schemas.messages import EngineList, Failed, Finished, ProgramList, ProgramRecord
+from autellix.schemas.messages import EngineList, Failed, Finished, MetricsText, ProgramList, ProgramRecord
 from autellix.services import logs, notify, tracing
 from autellix.services.bus import Bus, BusDownError, Delivery, Handler, Subscription
 from autellix.services.config import StartError
@@ -65,7 +65,9 @@ class CoreRunner:
         *,
         now_ms: Callable[[], float] = wall_ms,
         tick_s: float = 0.5,
+        before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """Prepare; `before` is done when it listens and does not work yet: what arrives meanwhile waits."""
         self._bus = bus
         self._core = core
         self._listens = tuple(listens)
@@ -75,14 +77,22 @@ class CoreRunner:
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting: asyncio.PriorityQueue[Waiting] = asyncio.PriorityQueue()
         self._numbers = itertools.count()
+        self._before = before
+
+    @property
+    def busy(self) -> bool:
+        """Whether something that arrived waits for its turn."""
+        return not self._waiting.empty()
 
     async def __aenter__(self) -> Self:
         """Subscribe to everything the service listens to; on return the bus knows."""
-        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._tick_forever())]
         for rank, listen in enumerate(self._listens):
             receive = self._receiver(rank, listen)
             self._subscriptions.append(await self._bus.subscribe(listen.subject, receive, queue=listen.queue))
         await self._bus.flush()
+        if self._before:
+            await self._before()
+        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._tick_forever())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -149,6 +159,8 @@ class CoreRunner:
         while True:
             await asyncio.sleep(self._tick_s)
             try:
+                if not self._bus.connected:  # nothing is heard: time passes for nobody
+                    continue
                 await self.publish(self._core.tick(self._now_ms()))
             except Exception:
                 log.exception("tick failed")
@@ -156,11 +168,15 @@ class CoreRunner:
 
 def _span(delivery: Delivery) -> tracing.Span:
     """Begin the span of one hop (OpenTelemetry's conventions for messaging)."""
-    attributes = {"messaging.system": "nats", "messaging.destination.name": delivery.subject}
+    attributes = {
+        "messaging.system": "nats",
+        "messaging.destination.name": delivery.subject,
+        "messaging.operation.type": "process",
+    }
     return tracing.span(f"process {delivery.subject}", delivery.trace, attributes)
 
 
-ANSWERS = (Finished, ProgramList, ProgramRecord, EngineList)
+ANSWERS = (Finished, ProgramList, ProgramRecord, EngineList, MetricsText)
 """What somebody waits for and may grow beyond what the bus carries."""
 
 

@@ -9,7 +9,7 @@ Names are of OpenTelemetry's conventions for generative AI; a program is the con
 """
 
 import os
-import re
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +17,7 @@ import structlog
 
 from autellix.engine.executor import Account
 from autellix.schemas.events import CallEnded
+from autellix.schemas.trace_context import HEADER, traceparent
 from autellix.services.config import StartError
 
 if TYPE_CHECKING:
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-HEADER: Final = "traceparent"
-"""W3C Trace Context, section 3.2."""
-
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+
+CLOSE_S: Final = 3.0
 
 OPERATIONS: Final = {
     "/v1/chat/completions": "chat",
@@ -39,8 +39,6 @@ OPERATIONS: Final = {
     "/v1/messages": "chat",
 }
 """`gen_ai.operation.name` of the APIs that generate."""
-
-_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 Attributes = Mapping[str, str | int | float | bool]
 
@@ -64,7 +62,7 @@ class RecordedSpan(Span):
 
     def __init__(self, span: "OtelSpan") -> None:
         context = span.get_span_context()
-        super().__init__(f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}")
+        super().__init__(traceparent(context.trace_id, context.span_id, context.trace_flags))
         self._span = span
 
     def event(self, name: str, attributes: Attributes | None = None) -> None:
@@ -130,7 +128,8 @@ def setup(service: str) -> None:
     except ImportError as error:
         raise StartError(f"spans are to be sent, and OpenTelemetry is not installed: {error}") from error
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": f"autellix-{service}"}
-    _Tracing.provider = TracerProvider(resource=Resource.create({"service.namespace": "autellix", **named}))
+    resource = Resource.create({"service.namespace": "autellix", **named})
+    _Tracing.provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # see `close`
     _Tracing.provider.add_span_processor(BatchSpanProcessor(exporter))
     _Tracing.tracer = _Tracing.provider.get_tracer("autellix")
     log.info("tracing", endpoint=endpoint(), protocol=protocol())
@@ -151,15 +150,12 @@ def _exporter() -> Any:
 
 
 def close() -> None:
-    """Send what was not sent yet."""
+    """Send what was not sent yet, unless that takes long: the collector may be away, and the SDK would wait for it."""
     if _Tracing.provider:
-        _Tracing.provider.shutdown()
+        sending = threading.Thread(target=_Tracing.provider.shutdown, daemon=True)
+        sending.start()
+        sending.join(CLOSE_S)
         _Tracing.provider = _Tracing.tracer = None
-
-
-def context_of(text: str | None) -> str:
-    """Return a `traceparent` from outside; empty if it is none."""
-    return text if text and _TRACEPARENT.fullmatch(text) else ""
 
 
 def span(name: str, parent: str, attributes: Attributes | None = None, *, server: bool = False) -> Span:

@@ -1,6 +1,7 @@
 """`autellix completion`: what makes a shell complete the command's words."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import shtab
@@ -23,5 +24,16 @@ def add(verbs: "Verbs") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the shell's code."""
+    _name_files(arguments.parser)
     print(shtab.complete(arguments.parser, shell=arguments.shell))
     return 0
+
+
+def _name_files(parser: argparse.ArgumentParser) -> None:
+    """Tell which arguments are files: where nothing is told, a shell would complete nothing."""
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public name for them
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - nor for this
+            for verb in action.choices.values():
+                _name_files(verb)
+        elif action.type is Path or action.metavar == "SCRIPT":
+            action.complete = shtab.DIRECTORY if action.metavar == "DIR" else shtab.FILE  # type: ignore[attr-defined]

@@ -19,7 +19,6 @@ from autellix.client.connection import shared, url_or_default
 from autellix.client.errors import AutellixError
 from autellix.client.program import Program
 from autellix.client.queries import get_program
-from autellix.schemas.table import ProgramRecord
 
 if TYPE_CHECKING:
     from autellix.client.cli.options import Verbs
@@ -37,7 +36,7 @@ def add(verbs: "Verbs") -> None:
     add_gateway_url(parser)
     parser.add_argument("--name", help="a label for people; else the script's name")
     parser.add_argument("--agent", default="", metavar="KIND", help="what kind of agent it is")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the program's record when it is over")
+    parser.add_argument("--json", action="store_true", help="print the program's record on stderr when it is over")
     add_nats_url(parser)
     parser.add_argument("command", metavar="SCRIPT", help="a Python script, or a command")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
@@ -54,8 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     status = asyncio.run(_run(command, gateway_url(arguments.url), program))
     if arguments.json:
-        record = asyncio.run(_record(program.id, url_or_default(arguments.nats_url)))
-        arguments.json.write_bytes(msgspec.json.encode(record))
+        print(asyncio.run(_record(program.id, url_or_default(arguments.nats_url))), file=sys.stderr)
     return status
 
 
@@ -87,15 +85,18 @@ async def _run(command: list[str], url: str, program: Program) -> int:
     return status if status >= 0 else 128 - status
 
 
-async def _record(program_id: str, nats_url: str) -> ProgramRecord:
+async def _record(program_id: str, nats_url: str) -> str:
     """Return a program's record once the table knows that it is over: its end is an event, as are those of calls."""
-    async with shared(nats_url) as connection:
-        for _ in range(RECORD_TRIES):
-            record = await get_program(connection, program_id)
-            if record.ended_at_ms is not None and not record.live_calls:
-                break
-            await asyncio.sleep(RECORD_S / RECORD_TRIES)
-    return record
+    try:
+        async with shared(nats_url) as connection:
+            for _ in range(RECORD_TRIES):
+                record = await get_program(connection, program_id)
+                if record.ended_at_ms is not None and not record.live_calls:
+                    break
+                await asyncio.sleep(RECORD_S / RECORD_TRIES)
+    except AutellixError as error:  # the command itself has done what it did
+        return f"autellix: no record: {error}"
+    return msgspec.json.encode(record).decode()
 
 
 def _pass_on(process: asyncio.subprocess.Process, name: signal.Signals) -> None:

@@ -47,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     program, timeline = asyncio.run(_known(arguments.program, url_or_default(arguments.nats_url)))
     trace = {"traceEvents": trace_events(timeline, program.program_id, program.name), "displayTimeUnit": "ms"}
     text = msgspec.json.encode(trace)
-    if str(arguments.out) == "-":
+    printed = str(arguments.out) == "-"
+    if printed:
         print(text.decode())
     else:
         file = arguments.out or Path(f"{program.program_id}.json")
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         title = f"{program.name or program.program_id}: {program.calls} calls"
         draw(timeline, program.program_id, title, arguments.png)
         written.append(arguments.png)
-    if arguments.json:
+    if arguments.json and not printed:
         print(msgspec.json.encode({"program_id": program.program_id, "files": list(map(str, written))}).decode())
     else:
         print(*written, sep="\n", end="\n" if written else "")

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _up(stack: Stack, *, as_json: bool) -> None:
     people = Console(stderr=as_json, highlight=False, soft_wrap=True)
-    people.print(f"The logs are in {stack.log_dir}")
+    people.print(f"The logs are in {stack.log_dir}", markup=False)
     _cancel_on_signal(asyncio.current_task(), people)
     try:
         async with started(stack, people):

@@ -97,13 +97,14 @@ class SimulatedEngine:
         return self._batch.entrance.held_programs
 
     def load(self, now_ms: float) -> Load:
-        """Return how busy it is; what its steps did, as of the last `advance`."""
-        batch = self._batch
+        """Return how busy it is; what its steps did, but for their number, as of the last `advance`."""
+        batch, stretch = self._batch, self._stretch
+        passed = max(stretch.steps_over(now_ms) - stretch.done, 0) if self._step else 0
         return Load(
             running=len(batch.running),
             waiting=len(batch.waiting),
             kv_usage=batch.memory.usage,
-            steps=self.counters.steps,
+            steps=self.counters.steps + passed,
             **batch.entrance.pressure(now_ms)._asdict(),
         )
 

@@ -36,6 +36,7 @@ from autellix.engine.vllm_adapter.reports import Busy, Ended, Report, ReportRece
 from autellix.engine.vllm_adapter.series import series
 from autellix.schemas.ids import CallId
 from autellix.schemas.openai import APIS, generates
+from autellix.schemas.trace_context import HEADER
 
 log = structlog.get_logger()
 
@@ -66,7 +67,7 @@ class VllmExecutor:
         refused = serve(call)
         headers: dict[str, str] = {"x-request-id": call.call_id}
         if call.trace:
-            headers["traceparent"] = call.trace
+            headers[HEADER] = call.trace
         parts = self._endpoints.exchange(call.api, call.body, headers)
         try:
             async with aclosing(parts):

@@ -29,7 +29,13 @@ def main() -> None:
     async def application(bus: Bus) -> AsyncIterator[None]:
         async with (
             executor_for(settings.engine_worker) as executor,
-            EngineWorker(bus, executor, settings.engine_worker, on_gone=on_gone),
+            EngineWorker(
+                bus,
+                executor,
+                settings.engine_worker,
+                on_gone=on_gone,
+                silence_s=settings.load_balancer.engine_silence_s,
+            ),
         ):
             yield
 

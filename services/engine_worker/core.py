@@ -6,6 +6,8 @@ Rules:
 * A call has one end. The event comes before the terminal frame, so that a client that answers at once with its next
   call finds the process table up to date.
 * A draining worker refuses what is new as safe to retry.
+* A call that the balancer says is not its any more ends without a word. So do all when the worker stood still for so
+  long that it was taken for dead: it goes on under another incarnation, as if it had been started anew.
 * When the balancer asks for it, the calls of a held program are given back: they end here without a word to the client,
   who has seen nothing of them, and run elsewhere. A program stays if any of its calls passed, and a call that was moved
   once.
@@ -67,16 +69,19 @@ class End(NamedTuple):
     retry_safe: bool = False
     released: bool = False
     """It was held, and is given back."""
+    forgotten: bool = False
+    """It is not ours any more."""
 
     @property
     def outcome(self) -> str:
-        """Return `finished`, `failed`, `cancelled` or `released`."""
-        if self.released:
-            return "released"
+        """Return `finished`, `failed`, `cancelled`, `released` or `forgotten`."""
+        if self.released or self.forgotten:
+            return "released" if self.released else "forgotten"
         return "cancelled" if self.cancelled else "failed" if self.error else "finished"
 
 
 RELEASED = End(released=True)
+FORGOTTEN = End(forgotten=True)
 
 
 @dataclass
@@ -175,10 +180,12 @@ class WorkerCore:
         call = routed.call
         self.live.pop(call.call_id, None)
         self._held.pop(call.call_id, None)
-        _remember(self._ended, call.call_id)
+        if end.forgotten:
+            return []
         if end.released:
             released = ReleasedCall(call=call, program=routed.program, engine_id=self.engine_id)
             return [Out(subjects.CALL_RELEASED, released)]
+        _remember(self._ended, call.call_id)
         known = self._known(routed, account, now_ms)
         if end.cancelled:
             error = ErrorBody(message=f"The call was cancelled: {end.cancelled}.", type="cancelled", code="cancelled")

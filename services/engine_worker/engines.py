@@ -27,7 +27,7 @@ async def executor_for(settings: EngineWorkerSettings) -> AsyncIterator[Executor
         StartError: when its model cannot be prepared.
     """
     if settings.backend == "simulated":
-        yield SimulatedExecutor(_simulated_info(settings))
+        yield SimulatedExecutor(_simulated_info(settings), step_ms=settings.simulated_step_ms)
         return
     # Imports torch: only where an engine runs.
     from autellix.engine.vllm_adapter.model_smollm2 import ModelError

@@ -24,7 +24,9 @@ from autellix.schemas.messages import (
     EngineDown,
     EngineLoad,
     EngineSeries,
+    EngineUp,
     Failed,
+    ForgetCalls,
     GetSeries,
     Priorities,
     ProgramEnd,
@@ -33,9 +35,10 @@ from autellix.schemas.messages import (
 )
 from autellix.services import tracing
 from autellix.services.bus import Bus, Delivery, Handler, Subscription
-from autellix.services.config import EngineWorkerSettings
+from autellix.services.config import EngineWorkerSettings, LoadBalancerSettings
 from autellix.services.core import Out, Reply, announce, answer
-from autellix.services.engine_worker.core import RELEASED, End, Verdict, WorkerCore
+from autellix.services.engine_worker.core import FORGOTTEN, RELEASED, End, Verdict, WorkerCore
+from autellix.services.engine_worker.lease import Lease
 from autellix.services.engine_worker.stream import CallStream, no_account
 from autellix.services.runner import publish, wall_ms
 
@@ -43,6 +46,7 @@ log = structlog.get_logger()
 
 LAST_WORDS_S = 3.0
 """How long calls have to end once they are stopped or their engine died: more than an account may take."""
+CONNECTED_S = 0.05
 IDLE_S = 0.1
 """How soon a heartbeat says that the engine fell idle: not after each of many short calls."""
 
@@ -51,8 +55,23 @@ class EngineWorker:
     """One engine on the bus, `async with`: entering takes calls, leaving drains."""
 
     def __init__(
-        self, bus: Bus, executor: Executor, settings: EngineWorkerSettings, *, on_gone: Callable[[], None]
+        self,
+        bus: Bus,
+        executor: Executor,
+        settings: EngineWorkerSettings,
+        *,
+        on_gone: Callable[[], None],
+        silence_s: float = LoadBalancerSettings().engine_silence_s,
     ) -> None:
+        """Prepare.
+
+        Args:
+            bus: Where calls come from.
+            executor: The engine.
+            settings: Of this worker.
+            on_gone: Called when the engine died.
+            silence_s: After so much silence others take this worker for dead.
+        """
         self._bus = bus
         self._executor = executor
         self._settings = settings
@@ -66,6 +85,7 @@ class EngineWorker:
         self._subscriptions: list[Subscription] = []
         self._background: list[asyncio.Task[None]] = []
         self._parting = "stopped"
+        self._lease = Lease(silence_s)
         executor.on_turn = self._on_turn
 
     async def __aenter__(self) -> Self:
@@ -74,6 +94,7 @@ class EngineWorker:
         await self._listen(subjects.engine_calls(engine_id), Decoder(RoutedCall), self._on_routed)
         await self._listen(subjects.CALL_CANCEL, Decoder(CancelCalls), self._on_cancel)
         await self._listen(subjects.engine_release(engine_id), Decoder(ReleaseHeld), self._on_release)
+        await self._listen(subjects.engine_forget(engine_id), Decoder(ForgetCalls), self._on_forget)
         await self._listen(subjects.engine_control(engine_id), Decoder(ControlEngine), self._on_control)
         await self._listen(subjects.engine_series(engine_id), Decoder(GetSeries), self._on_series)
         await self._listen(subjects.PRIORITIES, Decoder(Priorities), self._on_priorities)
@@ -128,9 +149,28 @@ class EngineWorker:
         while True:
             out = await self._outbox.get()
             try:
-                await publish(self._bus, out)
+                while not self._bus.connected:  # noqa: ASYNC110 - nobody tells; what is said now is said too late
+                    await asyncio.sleep(CONNECTED_S)
+                if self._lease.has_lapsed:
+                    self._begin_anew()
+                else:
+                    await publish(self._bus, out)
+                if isinstance(out.message, EngineLoad | EngineUp):
+                    self._lease.renew()
             finally:
                 self._outbox.task_done()
+
+    def _begin_anew(self) -> None:
+        """Say nothing of what there was to say, and go on as a new life of this engine."""
+        log.warning("taken for dead", calls=len(self._core.live))
+        while not self._outbox.empty():
+            self._outbox.get_nowait()
+            self._outbox.task_done()
+        for stream in list(self._streams.values()):
+            stream.stop(FORGOTTEN)
+        self._core.incarnation = Incarnation(secrets.token_hex(8))
+        self._lease.renew()
+        self._say(announce(self._core.up(self._executor.info, now_ms=wall_ms())))
 
     # --- calls
 
@@ -151,10 +191,11 @@ class EngineWorker:
     async def _run(self, routed: RoutedCall, stream: CallStream) -> None:
         end = await stream.run()
         account = await self._executor.account(routed.call.call_id)
+        end = FORGOTTEN if stream.forgotten else end
         del self._streams[routed.call.call_id]
         self._end(routed, end, account=account, seq=stream.seq + 1)
         named = {"gen_ai.conversation.id": routed.call.program_id, "autellix.engine.id": self._core.engine_id}
-        error = "" if end.outcome == "finished" else end.outcome
+        error = "" if end.outcome == "finished" else (end.error and end.error.code) or end.outcome
         stream.span.end({**named, **tracing.used(account), "autellix.call.id": routed.call.call_id}, error=error)
 
     def _end(self, routed: RoutedCall, end: End, *, account: Any = no_account, seq: int = 1) -> None:
@@ -168,7 +209,8 @@ class EngineWorker:
             engine_id=self._core.engine_id,
             outcome=end.outcome,
             status=end.status,
-            error=end.error.message if end.error else None,
+            code=end.error.code if end.error else None,
+            error=end.error.message if end.error and end.status >= 500 else None,  # else it may quote a prompt
             **account._asdict(),
         )
 
@@ -176,6 +218,11 @@ class EngineWorker:
         for call_id in self._core.cancel(call_id=order.call_id, program_id=order.program_id):
             if call_id in self._streams:
                 self._streams[call_id].stop(End(cancelled="with its program" if order.program_id else "by its client"))
+
+    def _on_forget(self, order: ForgetCalls, _reply: Reply | None) -> None:
+        for call_id in order.call_ids if order.incarnation == self._core.incarnation else ():
+            if call_id in self._streams:
+                self._streams[call_id].stop(FORGOTTEN)
 
     def _on_release(self, order: ReleaseHeld, _reply: Reply | None) -> None:
         for call_id in self._core.release(order):

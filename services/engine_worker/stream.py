@@ -13,7 +13,7 @@ from autellix.schemas.messages import Chunk, Placed, RoutedCall
 from autellix.schemas.openai import APIS
 from autellix.services import tracing
 from autellix.services.core import Out
-from autellix.services.engine_worker.core import End
+from autellix.services.engine_worker.core import FORGOTTEN, End
 from autellix.services.runner import wall_ms
 
 log = structlog.get_logger()
@@ -34,6 +34,8 @@ class CallStream:
         self.span = tracing.span(f"engine {name}", routed.call.trace, about)
         self.seq = 0
         """Chunks published so far."""
+        self.forgotten = False
+        """Whether it was stopped as none of ours, be it when it was over already."""
         self.placed: Placed | None = None
         """What the first chunk says of where it comes from, once that is known."""
         self._executor = executor
@@ -52,6 +54,7 @@ class CallStream:
 
     def stop(self, end: End) -> None:
         """Abort the call in the engine; it ends as `end` says, unless it is over or was stopped already."""
+        self.forgotten |= end.forgotten
         if self._stopped or (self._task and self._task.done()):
             return
         self._stopped = end
@@ -70,6 +73,8 @@ class CallStream:
         except TimeoutError:
             return End(status=504, error=late)
         except EngineGoneError:
+            if not self.seq:  # the client has heard nothing: the balancer has it run elsewhere when we say goodbye
+                return FORGOTTEN
             return End(status=503, error=_error("The engine died during this call.", "engine_lost"))
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
             raise

@@ -64,7 +64,7 @@ def application(
     own = [Route("/version", version)]
     models = [Route("/v1/models", Models(rotation).all), Route("/v1/models/{model:path}", Models(rotation).one)]
     services = Services(bus, settings.first_frame_s)
-    own += [Route("/metrics", Metrics(services)), *program_routes(services)]
+    own += [Route("/metrics", Metrics(services).all, methods=["GET"]), *program_routes(services)]
     own += [*dashboard.routes(), *health_routes(why_not_ready)]
     within = Router([*calls, *models], redirect_slashes=False)  # for who can be told a URL and nothing else
     app = Starlette(
@@ -86,14 +86,12 @@ class Metrics:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with all metrics."""
+    async def all(self, _: Request) -> Response:
+        """Return all metrics."""
         answer = await self._services.ask(subjects.METRICS_GET, GetMetrics())
         if isinstance(answer, MetricsText):
-            response = Response(answer.text, media_type="text/plain; version=0.0.4")
-        else:
-            response = answers.failure(answer if isinstance(answer, Failed) else failures.BAD_FRAME, {})
-        await response(scope, receive, send)
+            return Response(answer.text, media_type="text/plain; version=0.0.4")
+        return answers.failure(answer if isinstance(answer, Failed) else failures.BAD_FRAME, {})
 
 
 class CallEndpoint:
@@ -116,22 +114,26 @@ class CallEndpoint:
         outcome = {"outcome": "hung up"}
         name, about = tracing.asked(self._api, call.model)
         span = tracing.span(name, call.trace, about, server=True)
-        async with self._inbox.submit(call.payload, trace=span.context, final=call.final) as stream:
-            try:
-                await stream.accepted(self._settings.first_frame_s)
-                response = await answers.answer(
-                    stream,
-                    shape_of(self._api),
-                    streamed=call.stream,
-                    heartbeat_s=self._settings.heartbeat_s,
-                    request_id=request_id(request),
-                )
-                await response(request.scope, request.receive, send)
-                outcome = _outcome(stream.end)
-            finally:
-                log.info("call", api=self._api, call_id=stream.call_id, program_id=stream.program_id, **outcome)
-                finished = outcome["outcome"] == "finished"
-                span.end(_facts(stream), error="" if finished else outcome["outcome"])
+        facts: tracing.Attributes = {}
+        try:
+            async with self._inbox.submit(call.payload, trace=span.context, final=call.final) as stream:
+                try:
+                    await stream.accepted(self._settings.first_frame_s)
+                    response = await answers.answer(
+                        stream,
+                        shape_of(self._api),
+                        streamed=call.stream,
+                        heartbeat_s=self._settings.heartbeat_s,
+                        request_id=request_id(request),
+                    )
+                    await response(request.scope, request.receive, send)
+                    outcome = _outcome(stream.end)
+                finally:
+                    facts = _facts(stream)
+                    log.info("call", api=self._api, call_id=stream.call_id, program_id=stream.program_id, **outcome)
+        finally:
+            finished = outcome["outcome"] == "finished"
+            span.end(facts, error="" if finished else outcome["outcome"])
 
 
 def _facts(stream: CallStream) -> tracing.Attributes:
@@ -146,7 +148,8 @@ def _facts(stream: CallStream) -> tracing.Attributes:
 def _outcome(end: Finished | Failed | None) -> dict[str, str]:
     """Return how an answered call ended, for the log."""
     if isinstance(end, Failed):
-        return {"outcome": end.error.code or str(end.status), "error": end.error.message}
+        why = {"error": end.error.message} if end.status >= 500 else {}  # else it may quote what the client sent
+        return {"outcome": end.error.code or str(end.status), **why}
     engine_id = end.call.engine_id if end else None
     return {"outcome": "finished", "engine_id": engine_id} if engine_id else {"outcome": "finished"}
 

@@ -156,7 +156,7 @@ class Inbox:
         finally:
             del self._streams[token]
             await self._cancel(stream)
-            if final and stream.program_id:
+            if final and stream.program_id and not _comes_again(stream.end):
                 await self._order(subjects.SESSIONS_END, EndSession(program_id=stream.program_id))
 
     def fail_all(self, failure: Failed) -> None:
@@ -213,6 +213,11 @@ class Inbox:
             for stream in self._streams.values():
                 if not self._bus.connected or stream.reconnects != self._bus.reconnects:
                     stream.fail(failures.BUS_LOST)
+
+
+def _comes_again(end: Finished | Failed | None) -> bool:
+    """Tell whether a call failed in a way that clients answer with the same call."""
+    return isinstance(end, Failed) and (end.retry_safe or end.status in (429, 503))
 
 
 def _frame(delivery: Delivery) -> Frame | None:

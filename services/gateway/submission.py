@@ -17,7 +17,7 @@ from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import encode
 from autellix.schemas.messages import SubmitCall
 from autellix.schemas.openai import InvalidRequestError, invalid
-from autellix.services import tracing
+from autellix.schemas.trace_context import context_of
 from autellix.services.gateway.identity import Identities, header_id, parents_of
 
 AGENT_HEADER: Final = "x-autellix-agent"
@@ -111,7 +111,7 @@ def submission(
         stream=fields.get("stream") is True,
         model=model[:MODEL_SHOWN] if isinstance(model, str) else "",
         final=identity.final,
-        trace=tracing.context_of(headers.get(tracing.HEADER)),
+        trace=context_of(headers),
     )
 
 

@@ -7,8 +7,8 @@ Rules:
   It is refused at once if its deadline comes before. What an engine holds may be moved to another (`moves.py`).
 * To pick is to count: an engine's load is the set of calls routed to it that have not ended, so it cannot drift and is
   never negative. What an engine reports beyond that set (calls routed before this balancer started) is added.
-* An engine that drains, is silent, or restarted under a new incarnation is no candidate with its old calls: those that
-  it took with it end in a failure that says whether a retry is safe.
+* An engine that drains, is silent, stands still with calls to run, or restarted under a new incarnation is no candidate
+  with its old calls. What nobody has heard anything of runs on another engine, once; the others end in a failure.
 * A call that its engine must have had long ago and does not have any more is over: its end was lost on the bus.
 * Each balancer judges silence by itself, and not by time in which it was held up itself.
 * A call that arrives twice is routed once, and one that has ended not at all. One that its engine gave back is routed
@@ -24,27 +24,29 @@ from autellix.schemas.base import Message
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId
 from autellix.schemas.messages import (
     AdmittedCall,
+    Call,
     CallCancelled,
     CallFailed,
     CallFinished,
-    CallRouted,
+    CallStarted,
     EngineDown,
     EngineList,
     EngineLoad,
     EngineUp,
+    ForgetCalls,
     ListEngines,
     ProgramEnded,
     ProgramExpired,
     ReleasedCall,
-    RoutedCall,
 )
 from autellix.services.config import LoadBalancerSettings
 from autellix.services.core import Chance, Out, Reply, announce, answer
 from autellix.services.load_balancer.choices import KEEP_HOMES, RULES, Choice, Known
-from autellix.services.load_balancer.engine import Engine, Sent
+from autellix.services.load_balancer.engine import STANDS_STILL, STILL_MS, Engine, Sent, Still
 from autellix.services.load_balancer.moves import take_over, why_moved
+from autellix.services.load_balancer.passing import down, passed_on, reported_up, routed_before
 from autellix.services.load_balancer.prefixes import PrefixTree
-from autellix.services.load_balancer.refusals import refuse
+from autellix.services.load_balancer.refusals import engine_full, no_engine, refuse
 from autellix.services.load_balancer.work import CallWork
 
 SILENT = "silent"
@@ -52,6 +54,8 @@ ENDED_REMEMBERED = 20_000
 """Ended calls, the oldest go first."""
 LATE_MS = 10_000.0
 """Within this time a routed call is on its engine, and its end is heard."""
+ACQUAINTANCE_MS = 3000.0
+"""Within this time of its start every engine has reported. A call that none could take until then is sent again."""
 HOMES_REMEMBERED = 20_000
 """Programs with homes chosen here, the oldest go first: the process table knows them by then."""
 
@@ -59,8 +63,16 @@ HOMES_REMEMBERED = 20_000
 class LoadBalancer:
     """The live engines and where each call went."""
 
-    def __init__(self, settings: LoadBalancerSettings, chance: Chance) -> None:
+    def __init__(self, settings: LoadBalancerSettings, chance: Chance, *, began_at_ms: float = -inf) -> None:
+        """Know nothing.
+
+        Args:
+            settings: The rule, and its numbers.
+            chance: For ties.
+            began_at_ms: When the service began: right after that it has not heard of the engines yet.
+        """
         self._settings = settings
+        self._began_at_ms = began_at_ms
         self._chance = chance
         self._choose = RULES[settings.policy](settings.short_prompt_tokens)
         self._moves = settings.move_held and settings.policy in KEEP_HOMES
@@ -69,6 +81,8 @@ class LoadBalancer:
         self._ended: OrderedDict[CallId, None] = OrderedDict()
         self._homes: OrderedDict[ProgramId, dict[str, EngineId]] = OrderedDict()
         """By model."""
+        self._still: dict[EngineId, Still] = {}
+        """Engines that are out for that."""
         self._work = CallWork()
         self._ticked_at_ms = inf
 
@@ -81,6 +95,8 @@ class LoadBalancer:
                 return self._released(message, now_ms)
             case CallFinished() | CallFailed() | CallCancelled():
                 self._call_ended(message.call_id, message.service_ms)
+            case CallStarted():
+                self._call_started(message)
             case EngineUp():
                 return self._engine_up(message, now_ms)
             case EngineLoad():
@@ -94,48 +110,82 @@ class LoadBalancer:
         return ()
 
     def tick(self, now_ms: float) -> Iterable[Out]:
-        """Take engines that fell silent out of rotation."""
-        silence_ms = self._settings.engine_silence_s * 1000
+        """Take engines that fell silent or stand still out of rotation."""
+        silence_ms, standstill_ms = self._settings.engine_silence_s * 1000, self._settings.engine_standstill_s * 1000
         held_up_ms = now_ms - self._ticked_at_ms
         self._ticked_at_ms = now_ms
         outs: list[Out] = []
         for engine_id, engine in list(self._engines.items()):
             if held_up_ms > silence_ms / 2:
                 engine.heard_at_ms += held_up_ms
-            if engine.heard_at_ms < now_ms - silence_ms:
-                outs.append(announce(_down(engine.load, SILENT, now_ms)))
-                outs.extend(self._drop(engine_id, "fell silent", now_ms))
+                engine.stepped_at_ms += held_up_ms
+            why = engine.trouble(now_ms, silence_ms=silence_ms, standstill_ms=standstill_ms)
+            if why:
+                if why == STANDS_STILL:
+                    self._still[engine_id] = Still(engine.load.incarnation, engine.load.steps, now_ms + STILL_MS)
+                outs.append(announce(down(engine.load, SILENT, now_ms)))
+                outs.extend(self._drop(engine_id, why, now_ms))
         return outs
 
     def _route(self, admitted: AdmittedCall, now_ms: float) -> list[Out]:
         call_id = admitted.call.call_id
-        known = call_id in self._engine_of or call_id in self._ended
-        return [] if known else self._place(admitted, now_ms)
+        if call_id in self._ended:
+            return []
+        return self._told_again(admitted.call, now_ms) or self._place(admitted, now_ms)
+
+    def _told_again(self, call: Call, now_ms: float) -> list[Out]:
+        """Say once more where a call went: who sends it again has not heard. Nothing, if it went nowhere yet."""
+        engine_id = self._engine_of.get(call.call_id)
+        return [routed_before(call, engine_id, now_ms)] if engine_id else []
 
     def _released(self, released: ReleasedCall, now_ms: float) -> list[Out]:
         """Route a call anew that its engine gave back; one that was sent by a balancer before this one, too."""
         call_id, holder = released.call.call_id, self._engines.get(released.engine_id)
         elsewhere = self._engine_of.get(call_id, released.engine_id) != released.engine_id
-        if holder is None or elsewhere or call_id in self._ended:
+        if call_id in self._ended:
             return []
+        if elsewhere:
+            return self._told_again(released.call, now_ms)
         self._engine_of.pop(call_id, None)
-        holder.calls.pop(call_id, None)
+        sent = holder.end(call_id) if holder else None
         admitted = AdmittedCall(call=released.call, program=released.program)
-        return self._place(admitted, now_ms, holder=holder)
+        return self._place(admitted, now_ms, holder=holder, again=bool(sent and sent.again))
 
-    def _place(self, admitted: AdmittedCall, now_ms: float, *, holder: Engine | None = None) -> list[Out]:
-        """Send a call to the engine that the rule chooses, but not to `holder`, which gave it back."""
+    def _place(
+        self,
+        admitted: AdmittedCall,
+        now_ms: float,
+        *,
+        holder: Engine | None = None,
+        lost: str = "",
+        again: bool = False,
+    ) -> list[Out]:
+        """Send a call to the engine that the rule chooses, but not to `holder`, which gave it back.
+
+        Args:
+            admitted: The call.
+            now_ms: The time.
+            holder: Where it was held.
+            lost: What became of the engine that it was on; empty: it was on none.
+            again: Whether it was on one that was lost before.
+        """
         call = admitted.call
         serving = [each for each in self._engines.values() if not call.model or call.model in each.load.models]
         if not serving:
-            return self._no_engine(admitted, now_ms)
+            acquainted = now_ms - self._began_at_ms >= ACQUAINTANCE_MS
+            return no_engine(admitted, now_ms, others=bool(self._engines)) if acquainted else []
         ready = [each.as_candidate() for each in serving if each.load.state == "ready" and each is not holder]
         if not ready:
             return refuse(admitted, 503, "No engine takes new calls.", "no_engine", now_ms, retry_after_s=5.0)
         choice = self._choose(self._known(admitted), ready, self._chance)
         if choice.wait_ms and call.deadline_at_ms is not None and now_ms + choice.wait_ms > call.deadline_at_ms:
-            return self._engine_full(admitted, choice.wait_ms, now_ms)
-        return self._send(admitted, choice, now_ms, holder=holder)
+            return engine_full(admitted, choice.wait_ms, now_ms)
+        if holder:
+            prompt_tokens = admitted.program.prompt_tokens_estimate
+            choice = choice._replace(reason=why_moved(holder, self._engines[choice.engine_id], prompt_tokens))
+        elif lost:
+            choice = choice._replace(reason=f"run again ({lost})")
+        return self._send(admitted, choice, now_ms, moved=holder is not None, again=again or bool(lost))
 
     def _known(self, admitted: AdmittedCall) -> Known:
         """Return what the choice may depend on; a home chosen a moment ago is known only here."""
@@ -143,45 +193,15 @@ class LoadBalancer:
         home = self._homes.get(call.program_id, {}).get(call.model, facts.home_engine)
         return Known(home, facts.prompt_tokens_estimate, call.body, self._work.of(call.model))
 
-    def _send(self, admitted: AdmittedCall, choice: Choice, now_ms: float, *, holder: Engine | None) -> list[Out]:
+    def _send(self, admitted: AdmittedCall, choice: Choice, now_ms: float, *, moved: bool, again: bool) -> list[Out]:
         call, engine = admitted.call, self._engines[choice.engine_id]
-        if holder:
-            reason = why_moved(holder, engine, admitted.program.prompt_tokens_estimate)
-            choice = choice._replace(reason=reason)
-        engine.calls[call.call_id] = Sent(admitted, now_ms)
+        engine.calls[call.call_id] = Sent(admitted, now_ms, again)
         self._engine_of[call.call_id] = choice.engine_id
         if choice.becomes_home:
             self._homes.setdefault(call.program_id, {})[call.model] = choice.engine_id
             if len(self._homes) > HOMES_REMEMBERED:
                 self._homes.popitem(last=False)
-        routed = RoutedCall(
-            call=call,
-            program=admitted.program,
-            engine_id=choice.engine_id,
-            incarnation=engine.load.incarnation,
-            reason=choice.reason,
-            moved=holder is not None,
-        )
-        event = CallRouted(
-            call_id=call.call_id,
-            program_id=call.program_id,
-            thread_id=call.thread_id,
-            at_ms=now_ms,
-            engine_id=choice.engine_id,
-            reason=choice.reason,
-            becomes_home=choice.becomes_home,
-        )
-        return [Out(subjects.engine_calls(choice.engine_id), routed), announce(event)]
-
-    def _no_engine(self, admitted: AdmittedCall, now_ms: float) -> list[Out]:
-        if not self._engines:
-            return refuse(admitted, 503, "No engine is in rotation.", "no_engine", now_ms, retry_after_s=5.0)
-        text = f"The model {admitted.call.model[:200]!r} does not exist."
-        return refuse(admitted, 404, text, "model_not_found", now_ms)
-
-    def _engine_full(self, admitted: AdmittedCall, wait_ms: float, now_ms: float) -> list[Out]:
-        text = f"The engines are full: a program waits {wait_ms / 1000:.1f} s for room, longer than the call may take."
-        return refuse(admitted, 503, text, "engine_full", now_ms, retry_after_s=wait_ms / 1000)
+        return passed_on(admitted, choice, engine.load.incarnation, now_ms, moved=moved)
 
     def _call_ended(self, call_id: CallId, service_ms: float = 0.0) -> None:
         self._ended[call_id] = None
@@ -189,40 +209,30 @@ class LoadBalancer:
             self._ended.popitem(last=False)
         engine_id = self._engine_of.pop(call_id, None)
         engine = self._engines.get(engine_id) if engine_id else None
-        sent = engine.calls.pop(call_id, None) if engine else None
+        sent = engine.end(call_id) if engine else None
         if engine and sent and service_ms:
             self._work.ended(sent.admitted.call.model, service_ms, engine.load.slots)
 
+    def _call_started(self, event: CallStarted) -> None:
+        engine = self._engines.get(event.engine_id)
+        if engine and event.call_id in engine.calls:
+            engine.started.add(event.call_id)
+
     def _engine_up(self, up: EngineUp, now_ms: float) -> list[Out]:
-        if self._is_stale(up):
+        if self._is_stale(up, now_ms):
             return []
         outs = self._restarted(up.engine_id, up.incarnation, now_ms)
-        load = EngineLoad(
-            engine_id=up.engine_id,
-            incarnation=up.incarnation,
-            models=up.models,
-            policy=up.policy,
-            state="ready",
-            slots=up.slots,
-            calls=0,
-            running=0,
-            waiting=0,
-            kv_usage=0.0,
-            steps=0,
-            kv_tokens=up.kv_tokens,
-            at_ms=up.at_ms,
-        )
+        load = reported_up(up)
         self._engine(load, now_ms)
         return outs
 
     def _engine_load(self, load: EngineLoad, now_ms: float) -> list[Out]:
-        if self._is_stale(load):
+        if self._is_stale(load, now_ms):
             return []
         outs = self._restarted(load.engine_id, load.incarnation, now_ms)
         engine = self._engine(load, now_ms)
-        engine.load, engine.heard_at_ms = load, now_ms
-        outs += self._end_forgotten(engine, now_ms)
-        engine.foreign = max(0, load.calls - len(engine.calls))
+        outs += self._end_forgotten(engine, load, now_ms)
+        engine.hear(load, now_ms)
         if self._moves:
             outs += take_over(engine, self._engines.values())
         return outs
@@ -232,9 +242,9 @@ class LoadBalancer:
         tree = PrefixTree(load.kv_tokens or self._settings.prefix_tree_tokens)
         return self._engines.setdefault(load.engine_id, Engine(load, now_ms, tree))
 
-    def _end_forgotten(self, engine: Engine, now_ms: float) -> list[Out]:
+    def _end_forgotten(self, engine: Engine, load: EngineLoad, now_ms: float) -> list[Out]:
         """End the calls older than all that the engine has: what it said of their end did not reach everybody."""
-        oldest_at_ms = engine.load.oldest_call_at_ms if engine.load.calls else inf
+        oldest_at_ms = load.oldest_call_at_ms if load.calls else inf
         if oldest_at_ms is None:  # it does not say
             return []
         old = [sent.admitted for sent in engine.calls.values() if sent.at_ms < now_ms - LATE_MS]
@@ -242,11 +252,15 @@ class LoadBalancer:
         for admitted in (each for each in old if each.call.arrival_at_ms < oldest_at_ms):
             self._call_ended(admitted.call.call_id)
             text = "The end of this call was lost on the bus."
-            outs += refuse(admitted, 503, text, "end_lost", now_ms, engine_id=engine.load.engine_id, retry_after_s=1.0)
+            outs += refuse(admitted, 503, text, "end_lost", now_ms, engine_id=load.engine_id, retry_after_s=1.0)
         return outs
 
-    def _is_stale(self, heard: EngineUp | EngineLoad) -> bool:
-        """Tell whether this is a late word of an earlier life of an engine."""
+    def _is_stale(self, heard: EngineUp | EngineLoad, now_ms: float) -> bool:
+        """Tell whether this is a late word of an earlier life of an engine, or of one that still stands still."""
+        still = self._still.get(heard.engine_id)
+        if still and isinstance(heard, EngineLoad) and still.is_word_of(heard, now_ms):
+            return True
+        self._still.pop(heard.engine_id, None)
         engine = self._engines.get(heard.engine_id)
         return engine is not None and engine.load.incarnation != heard.incarnation and heard.at_ms < engine.load.at_ms
 
@@ -264,14 +278,17 @@ class LoadBalancer:
         return self._drop(down.engine_id, down.reason, now_ms)
 
     def _drop(self, engine_id: EngineId, reason: str, now_ms: float) -> list[Out]:
+        """Take an engine out of rotation, and have what its clients have seen nothing of run elsewhere."""
         engine = self._engines.pop(engine_id)
-        outs: list[Out] = []
-        for call_id, (admitted, _) in engine.calls.items():
+        forget = ForgetCalls(incarnation=engine.load.incarnation, call_ids=tuple(engine.calls))
+        outs = [Out(subjects.engine_forget(engine_id), forget)] if engine.calls else []
+        models = {name for each in self._engines.values() if each.load.state == "ready" for name in each.load.models}
+        for call_id, (admitted, *_) in engine.calls.items():
+            if engine.is_untold(call_id) and (admitted.call.model in models or (models and not admitted.call.model)):
+                del self._engine_of[call_id]
+                outs.extend(self._place(admitted, now_ms, lost=reason))
+                continue
             self._call_ended(call_id)
             text = f"The engine that ran this call is gone ({reason}); part of it may have run."
             outs.extend(refuse(admitted, 503, text, "engine_lost", now_ms, engine_id=engine_id, retry_after_s=1.0))
         return outs
-
-
-def _down(load: EngineLoad, reason: str, now_ms: float) -> EngineDown:
-    return EngineDown(engine_id=load.engine_id, incarnation=load.incarnation, reason=reason, at_ms=now_ms)

@@ -39,3 +39,23 @@ def refuse(
         retry_safe=status == 503 and engine_id is None,
     )
     return [announce(failed), Out(call.reply_to, frame, call.reply_json)]
+
+
+def no_engine(admitted: AdmittedCall, now_ms: float, *, others: bool) -> list[Out]:
+    """Return the end of a call that no engine serves the model of.
+
+    Args:
+        admitted: The call.
+        now_ms: The time.
+        others: Whether there are engines for other models.
+    """
+    if not others:
+        return refuse(admitted, 503, "No engine is in rotation.", "no_engine", now_ms, retry_after_s=5.0)
+    text = f"The model {admitted.call.model[:200]!r} does not exist."
+    return refuse(admitted, 404, text, "model_not_found", now_ms)
+
+
+def engine_full(admitted: AdmittedCall, wait_ms: float, now_ms: float) -> list[Out]:
+    """Return the end of a call that would wait for room for longer than it may take."""
+    text = f"The engines are full: a program waits {wait_ms / 1000:.1f} s for room, longer than the call may take."
+    return refuse(admitted, 503, text, "engine_full", now_ms, retry_after_s=wait_ms / 1000)

@@ -27,7 +27,7 @@ from autellix.schemas.messages import (
 )
 from autellix.services.core import Out, Reply
 from autellix.services.metrics.numbers import LABELS_MAX, Begun, Counter, Histogram, Live
-from autellix.services.metrics.programs import ProgramNumbers
+from autellix.services.metrics.programs import Program, ProgramNumbers
 
 CALL_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0)
 CALL_AGE_MAX_MS: Final = 3_600_000.0
@@ -46,6 +46,14 @@ class EngineReport:
     heard_at_ms: float
 
 
+@dataclass
+class Call(Begun):
+    """A call that is live."""
+
+    program: Program | None
+    """None if that was not seen to start."""
+
+
 class MetricsCore:
     """The numbers, as its public fields; after `silence_s` seconds without a report an engine is not up."""
 
@@ -53,7 +61,7 @@ class MetricsCore:
         self._silence_ms = silence_s * 1000
         self.programs = ProgramNumbers(LIVE_MAX)
         self.calls_submitted = 0
-        self.calls_live = Live[Begun](count_max=LIVE_MAX, age_max_ms=CALL_AGE_MAX_MS)
+        self.calls_live = Live[Call](count_max=LIVE_MAX, age_max_ms=CALL_AGE_MAX_MS)
         self.calls_finished = Counter()
         """By engine, as all below."""
         self.calls_failed = Counter()
@@ -73,11 +81,11 @@ class MetricsCore:
             case ProgramStarted():
                 self.programs.started(message)
             case ProgramEnded() | ProgramExpired():
-                self.programs.ended(message)
+                self.programs.ended(message, now_ms)
             case CallSubmitted():
                 self.calls_submitted += 1
-                self.calls_live.begin(message.call_id, Begun(message.at_ms))
-                self.programs.call_submitted(message)
+                program = self.programs.call_submitted(message)
+                self.calls_live.begin(message.call_id, Call(message.at_ms, program))
             case CallFinished() | CallFailed() | CallCancelled():
                 self._call_ended(message)
             case EngineLoad():
@@ -101,9 +109,11 @@ class MetricsCore:
         return [engine_id for engine_id, report in reports if now_ms - report.heard_at_ms <= self._silence_ms]
 
     def _call_ended(self, event: CallEnd) -> None:
-        if self.calls_live.end(event.call_id) is None:
+        call = self.calls_live.end(event.call_id)
+        if call is None:
             return
-        self.programs.call_ended(event)
+        if call.program:
+            self.programs.call_ended(call.program, event)
         self._outcome(event).add(event.engine_id or NO_ENGINE)
         self.call_duration.observe_ms(event.engine_id or NO_ENGINE, event.at_ms - event.arrival_at_ms)
         if event.engine_id:

@@ -26,29 +26,31 @@ _SERIES: Decoder[EngineSeries] = Decoder(EngineSeries)
 
 async def ask(bus: Bus, engines: Iterable[EngineId], patience_s: float) -> dict[EngineId, str]:
     """Return the series of those engines that answer in time, in Prometheus's text format."""
-    missing, found = set(engines), dict[EngineId, str]()
+    asked, found, heard = set(engines), dict[EngineId, str](), 0
     complete = asyncio.Event()
-    if not missing or not bus.connected:
+    if not asked or not bus.connected:
         return found
 
     async def take(delivery: Delivery) -> None:
+        nonlocal heard
+        heard += 1
         try:
             answer = _SERIES.decode(delivery.data)
-        except MalformedMessageError:  # or nobody listens: it is on its way up or down
-            return
-        found[answer.engine_id] = answer.text
-        if found.keys() >= missing:
+            found[answer.engine_id] = answer.text
+        except MalformedMessageError:  # nobody listens, NATS says: it is on its way up or down
+            pass
+        if heard >= len(asked):
             complete.set()
 
     inbox = bus.new_inbox()
     subscription = await bus.subscribe(inbox, take)
     try:
-        for engine_id in missing:
+        for engine_id in asked:
             await bus.publish(subjects.engine_series(engine_id), encode(GetSeries()), reply=inbox)
         async with asyncio.timeout(patience_s):
             await complete.wait()
     except TimeoutError:
-        log.warning("no series", engines=sorted(missing - found.keys()))
+        log.warning("no series", engines=sorted(asked - found.keys()))
     except BusDownError as error:
         log.warning("no series", error=str(error))
     finally:
@@ -66,9 +68,12 @@ class EngineSeriesCollector:
         """Yield every family."""
         families: dict[str, Metric] = {}
         for engine_id, text in sorted(self._texts.items()):
-            for found in text_string_to_metric_families(text):
-                family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))
-                family.samples += [_labelled(sample, engine_id) for sample in found.samples]
+            try:
+                for found in text_string_to_metric_families(text):
+                    family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))
+                    family.samples += [_labelled(sample, engine_id) for sample in found.samples]
+            except ValueError as error:
+                log.warning("unreadable series", engine_id=engine_id, error=str(error))
         yield from families.values()
 
 

@@ -1,7 +1,8 @@
 """What is counted of whole programs.
 
 Rules:
-* A program that is over is looked at when the last of its calls has ended: ends of calls may be heard after its own.
+* A program that is over is looked at when the last of its calls has ended and a while has passed: what its calls did
+  may be heard after its own end. One whose calls' ends are never heard is looked at without them.
 * One that expired ended, as far as anybody knows, with its last call.
 * Its token latency is its time from start to end over the tokens generated (paper section 6.1); its wait ratio, what
   its calls waited over what they executed; its slowdown, the time in which it had a call over its critical path, which
@@ -20,8 +21,10 @@ TOKEN_S: Final = (0.003, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0, 1
 RATIOS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 SLOWDOWNS: Final = (1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 
+SETTLED_MS: Final = 1000.0
 AGE_MAX_MS: Final = 48 * 3_600_000.0
-ENDING_MAX_MS: Final = 3_600_000.0
+ENDING_MAX_MS: Final = 600_000.0
+"""How long the ends of a program's calls may be heard after its own."""
 
 
 @dataclass
@@ -38,8 +41,10 @@ class Program(Begun):
     service_ms: float = 0.0
     wait_ms: float = 0.0
     output_tokens: int = 0
-    ended_at_ms: float | None = None
+    ended_at_ms: float = 0.0
     outcome: str = ""
+    seen_to_end_at_ms: float = 0.0
+    """By the clock here."""
 
 
 class ProgramNumbers:
@@ -51,7 +56,8 @@ class ProgramNumbers:
         self.ended_count = 0
         self.expired_count = 0
         self.live = Live[Program](count_max=count_max, age_max_ms=AGE_MAX_MS)
-        self._ending = Live[Program](count_max=count_max, age_max_ms=AGE_MAX_MS + ENDING_MAX_MS)
+        self._ending: dict[ProgramId, Program] = {}
+        """Those that are over and not looked at yet, in the order of their ends."""
         self.duration = Histogram(PROGRAM_S)
         """By outcome, as all below: `ended` or `expired`."""
         self.token_latency = Histogram(TOKEN_S)
@@ -63,7 +69,7 @@ class ProgramNumbers:
         self.by_source.add(event.source)
         self.live.begin(event.program_id, Program(event.at_ms))
 
-    def ended(self, event: ProgramEnd) -> None:
+    def ended(self, event: ProgramEnd, now_ms: float) -> None:
         """Count the end of a program that was seen to start."""
         program = self.live.end(event.program_id)
         if program is None:
@@ -72,26 +78,24 @@ class ProgramNumbers:
         self.expired_count += expired
         self.ended_count += not expired
         program.outcome = "expired" if expired else "ended"
-        program.ended_at_ms = event.at_ms
+        program.ended_at_ms, program.seen_to_end_at_ms = event.at_ms, now_ms
         self.duration.observe_ms(program.outcome, event.at_ms - program.began_at_ms)
-        if program.calls:
-            self._ending.begin(event.program_id, program)
-        else:
-            self._look_at(program)
+        before = self._ending.pop(event.program_id, None)  # of the same name
+        if before:
+            self._look_at(before)
+        self._ending[event.program_id] = program
 
-    def call_submitted(self, event: CallSubmitted) -> None:
-        """Take in a call."""
-        program = self._known(event.program_id)
+    def call_submitted(self, event: CallSubmitted) -> Program | None:
+        """Take in a call, and return its program if that was seen to start."""
+        program = self.live.get(event.program_id) or self._ending.get(event.program_id)
         if program:
             if not program.calls:
                 program.busy_since_ms = event.at_ms
             program.calls += 1
+        return program
 
-    def call_ended(self, event: CallEnd) -> None:
-        """Take in the end of a call that was taken in."""
-        program = self._known(event.program_id)
-        if program is None or not program.calls:
-            return
+    def call_ended(self, program: Program, event: CallEnd) -> None:
+        """Take in the end of a call of a program."""
         program.calls -= 1
         program.last_call_at_ms = event.at_ms
         program.critical_path_ms = max(program.critical_path_ms, event.critical_path_at_arrival_ms + event.service_ms)
@@ -100,24 +104,22 @@ class ProgramNumbers:
         program.output_tokens += event.output_tokens
         if not program.calls:
             program.busy_ms += max(event.at_ms - program.busy_since_ms, 0)
-            if program.outcome:
-                self._ending.end(event.program_id)
-                self._look_at(program)
 
     def tick(self, now_ms: float) -> None:
-        """Forget what must be over."""
+        """Look at those that are over, and forget what must be."""
         self.live.expire(now_ms)
-        self._ending.expire(now_ms)
-
-    def _known(self, program_id: ProgramId) -> Program | None:
-        return self.live.get(program_id) or self._ending.get(program_id)
+        for program_id, program in list(self._ending.items()):
+            waited_ms = now_ms - program.seen_to_end_at_ms
+            if waited_ms >= (ENDING_MAX_MS if program.calls else SETTLED_MS):
+                del self._ending[program_id]
+                self._look_at(program)
 
     def _look_at(self, program: Program) -> None:
         """Count what a program came to, if an engine did anything for it."""
         if not program.service_ms:
             return
         expired = program.outcome == "expired"
-        ended_at_ms = (program.last_call_at_ms if expired else program.ended_at_ms) or program.began_at_ms
+        ended_at_ms = (program.last_call_at_ms if expired else None) or program.ended_at_ms
         self.wait_ratio.observe(program.outcome, program.wait_ms / program.service_ms)
         self.slowdown.observe(program.outcome, program.busy_ms / program.critical_path_ms)
         if program.output_tokens:

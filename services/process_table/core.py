@@ -4,7 +4,7 @@ Rules:
 * It is the only writer of program state, and it learns from events alone: any order of them, and any event twice, gives
   the same table.
 * A call is stamped with its program's facts on arrival and folded into the program when it ends, whichever way it ends.
-* A call that arrives twice is passed on once.
+* A call that arrives twice is passed on twice, in case it was lost behind here, and counts once.
 * A program that nobody announced (its event comes later, or was lost) gets a record with the first that is heard of it.
 * Ended programs stay visible up to a bound, the oldest go first; what is heard later of one that went changes nothing.
 * A program that starts after its end is a new one: a named session may be used again.
@@ -13,7 +13,6 @@ Rules:
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -25,13 +24,13 @@ from autellix.schemas.identity import BEGUN
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import (
     AdmittedCall,
-    Call,
     CallAdmitted,
     CallCancelled,
     CallEnd,
     CallFailed,
     CallFinished,
     CallRouted,
+    Event,
     Failed,
     GetProgram,
     ListPrograms,
@@ -48,30 +47,14 @@ from autellix.services.config import ProcessTableSettings
 from autellix.services.core import Out, Reply, announce, answer
 from autellix.services.process_table.lessons import Lessons
 from autellix.services.process_table.prompts import PromptEstimator
+from autellix.services.process_table.rows import SNAPSHOTS, Row, TableSnapshot
 
 ENDED_REMEMBERED = 20_000
 """Ended calls, and ended programs that are no longer visible."""
+SILENT_MAX_MS = 48 * 3_600_000.0
+"""Longer than any program may be idle."""
 THREADS_KEPT = 1024
 """Threads of one program; those that were quiet for longest go first."""
-
-
-@dataclass
-class Row:
-    """One program's record and what is needed to keep it."""
-
-    record: ProgramRecord
-    live: dict[CallId, float]
-    """Live calls, and the critical path each inherited."""
-    busy_since_ms: float = 0.0
-    home_since_ms: float = 0.0
-    has_taught: bool = False
-
-    def settle(self, now_ms: float) -> ProgramRecord:
-        """Return the record with its busy time counted up to now."""
-        if self.live and now_ms > self.busy_since_ms:
-            self.record.busy_ms += now_ms - self.busy_since_ms
-            self.busy_since_ms = now_ms
-        return self.record
 
 
 class ProcessTable:
@@ -112,32 +95,75 @@ class ProcessTable:
         """Let time pass: tell the engines what was learnt."""
         return self._lessons.tick(now_ms)
 
+    def snapshot(self) -> bytes:
+        """Return all that it knows but for the lengths of prompts."""
+        known = TableSnapshot(
+            rows=list(self._rows.values()),
+            ended=list(self._ended),
+            gone=dict(self._gone),
+            ended_calls=list(self._ended_calls),
+            learnt=self._lessons.learnt,
+        )
+        return msgspec.msgpack.encode(known)
+
+    def restore(self, snapshot: bytes, now_ms: float) -> None:  # noqa: ARG002 what others need
+        """Know what a snapshot says."""
+        known = SNAPSHOTS.decode(snapshot)
+        self._rows = {row.record.program_id: row for row in known.rows}
+        self._ended = OrderedDict.fromkeys(known.ended)
+        self._gone = OrderedDict(known.gone)
+        self._ended_calls = OrderedDict.fromkeys(known.ended_calls)
+        self._lessons.learnt = known.learnt
+
+    def recover(self, event: Event, now_ms: float) -> None:
+        """Take in an event that happened while it was not there, or that it knows already."""
+        if not isinstance(event, CallAdmitted):
+            self.handle(event, now_ms)
+            return
+        row = self._row(event.program_id, event.at_ms)
+        if event.call_id not in row.live and event.call_id not in self._ended_calls:
+            self._begin(row, event.call_id, event.thread_id, event.at_ms, event.at_ms)
+
+    def recovered(self, now_ms: float) -> None:
+        """Hear that no more such events come, for now: who was silent for days is over, though nobody said so."""
+        for program_id, row in list(self._rows.items()):
+            record = row.record
+            last_ms = max(record.started_at_ms, record.last_arrival_at_ms or 0.0, record.last_completion_at_ms or 0.0)
+            if record.state == "running" and now_ms - last_ms > SILENT_MAX_MS:
+                self._program_over(program_id, "expired", last_ms)
+
     def _row(self, program_id: ProgramId, at_ms: float) -> Row:
         """Return a program's row; a new one, if it is new, and one that is not kept, if it is no longer visible."""
         row = self._rows.get(program_id)
         if row is None:
             gone = program_id in self._gone
             state = "ended" if gone else "running"
-            row = Row(ProgramRecord(program_id=program_id, started_at_ms=at_ms, state=state), {}, has_taught=gone)
+            record = ProgramRecord(program_id=program_id, started_at_ms=at_ms, state=state)
+            row = Row(record=record, has_taught=gone)
             if not gone:
                 self._rows[program_id] = row
-        row.record.started_at_ms = min(row.record.started_at_ms, at_ms)
+        if row.announced_at_ms is None:
+            row.record.started_at_ms = min(row.record.started_at_ms, at_ms)
         return row
 
     def _program_started(self, event: ProgramStarted) -> None:
         row = self._rows.get(event.program_id)
+        if row and row.announced_at_ms is not None and event.at_ms < row.announced_at_ms:
+            return  # of a life before this one
         ended_at_ms = row.record.ended_at_ms if row else self._gone.get(event.program_id)
         if ended_at_ms is not None and event.at_ms > ended_at_ms:
             for memory in (self._rows, self._ended, self._gone):
                 memory.pop(event.program_id, None)
-        record = self._row(event.program_id, event.at_ms).record
-        record.name, record.source = event.name, event.source
+        row = self._row(event.program_id, event.at_ms)
+        row.announced_at_ms = row.record.started_at_ms = event.at_ms
+        row.record.name, row.record.source = event.name, event.source
 
     def _admit(self, submitted: SubmittedCall, now_ms: float) -> list[Out]:
         call = submitted.call
         row = self._row(call.program_id, now_ms)
-        if call.call_id in row.live or call.call_id in self._ended_calls:
+        if call.call_id in self._ended_calls:
             return []
+        is_new = call.call_id not in row.live
         record = row.settle(now_ms)
         record.kind = submitted.kind
         facts = ProgramFacts(
@@ -148,7 +174,10 @@ class ProcessTable:
             prompt_tokens_estimate=self._prompts.arrived(call),
             kind=record.kind,
         )
-        self._begin(row, call, now_ms)
+        passed_on = Out(subjects.CALL_ADMITTED, AdmittedCall(call=call, program=facts))
+        if not is_new:  # it was lost behind here; who has it knows
+            return [passed_on]
+        self._begin(row, call.call_id, call.thread_id, call.arrival_at_ms, now_ms)
         admitted = CallAdmitted(
             call_id=call.call_id,
             program_id=call.program_id,
@@ -157,15 +186,15 @@ class ProcessTable:
             service_ms=facts.service_ms,
             critical_path_ms=facts.critical_path_ms,
         )
-        return [Out(subjects.CALL_ADMITTED, AdmittedCall(call=call, program=facts)), announce(admitted)]
+        return [passed_on, announce(admitted)]
 
-    def _begin(self, row: Row, call: Call, now_ms: float) -> None:
+    def _begin(self, row: Row, call_id: CallId, thread_id: ThreadId, arrival_at_ms: float, now_ms: float) -> None:
         record = row.record
         if not row.live:
             row.busy_since_ms = now_ms
-        row.live[call.call_id] = record.critical_path_ms
+        row.live[call_id] = record.critical_path_ms
         record.live_calls = len(row.live)
-        self._arrived(record, call.thread_id, call.arrival_at_ms).live_call = call.call_id
+        self._arrived(record, thread_id, arrival_at_ms).live_call = call_id
 
     def _arrived(self, record: ProgramRecord, thread_id: ThreadId, at_ms: float) -> ThreadRecord:
         """Note that a call arrived, and return its thread, now the one that was active last."""
@@ -222,7 +251,7 @@ class ProcessTable:
 
     def _program_over(self, program_id: ProgramId, state: str, at_ms: float) -> None:
         row = self._row(program_id, at_ms)
-        if row.record.state != "running":
+        if row.record.state != "running" or at_ms < (row.announced_at_ms or 0.0):
             return
         row.record.state = state
         row.record.ended_at_ms = at_ms

@@ -1,15 +1,20 @@
 """`python -m autellix.services.session_manager`."""
 
 import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 
-from autellix.services.bus import Bus
 from autellix.services.command_line import from_command_line
 from autellix.services.config import SessionManagerSettings
-from autellix.services.runner import CoreRunner, run_process
+from autellix.services.journal import Journal, remembering
+from autellix.services.nats_bus import NatsBus
+from autellix.services.runner import run_process
 from autellix.services.session_manager.core import SessionManager
 from autellix.services.session_manager.listens import LISTENS
+
+NAME = "session-manager"
 
 
 def carried(settings: SessionManagerSettings, max_payload: int) -> SessionManagerSettings:
@@ -19,15 +24,19 @@ def carried(settings: SessionManagerSettings, max_payload: int) -> SessionManage
 
 def main() -> None:
     """Run the session manager until told to stop."""
-    settings = from_command_line("session-manager")
-    secret = (settings.session_manager.secret or secrets.token_hex(32)).encode()[:64]
+    settings = from_command_line(NAME)
 
-    def application(bus: Bus) -> CoreRunner:
+    @asynccontextmanager
+    async def application(bus: NatsBus) -> AsyncIterator[None]:
+        journal = Journal(bus, NAME, settings.process_table)
+        await journal.open()
+        secret = settings.session_manager.secret or await journal.secret(secrets.token_hex(32))
         limits = carried(settings.session_manager, bus.max_payload)
-        core = SessionManager(limits, new_id=lambda: secrets.token_hex(16), secret=secret)
-        return CoreRunner(bus, core, LISTENS)
+        core = SessionManager(limits, new_id=lambda: secrets.token_hex(16), secret=secret.encode()[:64])
+        async with remembering(bus, journal, core, LISTENS):
+            yield
 
-    run_process("session-manager", settings.nats.url, settings.log.level, application)
+    run_process(NAME, settings.nats.url, settings.log.level, application)
 
 
 if __name__ == "__main__":

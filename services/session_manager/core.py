@@ -8,7 +8,8 @@ Rules:
 * A program with a live call never expires. An idle one expires after its time to live.
 * A call is validated here, before anything else learns of it. A refused call leaves no trace.
 * A call without a thread gets one that has no live call: `main` first, so that a sequential program is one thread.
-* A call that no engine was chosen for in time is lost, and ends in a failure. So is one that its engine gave back.
+* A call that no engine was chosen for in time is passed on again, and one that is lost for good ends in a failure. So
+  does one that its engine gave back.
 * A program's kind is what the client says it is, at its start or with its first call; else that call's system prompt
   tells it. Nothing changes it later.
 * A program has so many calls open at most; a tree that branches without an end is told to wait.
@@ -16,10 +17,7 @@ Rules:
 """
 
 import hashlib
-import heapq
-import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from math import isfinite
 
 import msgspec
@@ -27,7 +25,7 @@ import msgspec
 from autellix.schemas import subjects
 from autellix.schemas.base import Message
 from autellix.schemas.identity import BEGUN, NOBODY, SOURCES, response_id
-from autellix.schemas.ids import CallId, ProgramId, ThreadId
+from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import (
     Accepted,
     Call,
@@ -39,6 +37,7 @@ from autellix.schemas.messages import (
     CancelAccepted,
     CancelCalls,
     EndSession,
+    Event,
     Failed,
     ProgramEnded,
     ProgramExpired,
@@ -57,26 +56,8 @@ from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Out, Reply, announce, answer
 from autellix.services.session_manager.checks import check_call, check_name
 from autellix.services.session_manager.kinds import kind_of
-from autellix.services.session_manager.unrouted import Unrouted
-
-
-@dataclass
-class Session:
-    """One live program."""
-
-    program_id: ProgramId
-    ttl_ms: float
-    expires_at_ms: float
-    single_call: bool = False
-    kind: str | None = None
-    """None until the client or the first call tells it."""
-    live: dict[CallId, ThreadId] = field(default_factory=dict)
-
-    def idle_thread(self) -> ThreadId:
-        """Return a thread without a live call."""
-        busy = set(self.live.values())
-        names = itertools.chain(["main"], (f"t{number}" for number in itertools.count(2)))
-        return next(ThreadId(name) for name in names if name not in busy)
+from autellix.services.session_manager.sessions import Session, Sessions
+from autellix.services.session_manager.unrouted import Unrouted, end_lost
 
 
 class SessionManager:
@@ -86,9 +67,7 @@ class SessionManager:
         self._settings = settings
         self._new_id = new_id
         self._secret = secret
-        self._sessions: dict[ProgramId, Session] = {}
-        self._expiry: list[tuple[float, int, Session]] = []
-        self._numbers = itertools.count()
+        self._sessions = Sessions()
         self._unrouted = Unrouted()
 
     def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
@@ -106,7 +85,7 @@ class SessionManager:
                 case CancelCalls():
                     return self._cancel(message, reply)
                 case ReleasedCall():
-                    self._unrouted.add(message.call)
+                    self._unrouted.add(message.call, Out(subjects.CALL_RELEASED, message))
                 case CallRouted():
                     self._unrouted.settle(message.call_id)
                 case CallFinished() | CallFailed() | CallCancelled():
@@ -121,27 +100,27 @@ class SessionManager:
     def tick(self, now_ms: float) -> Iterable[Out]:
         """End the calls that were lost, and expire the programs that were idle for too long."""
         outs = self._unrouted.tick(now_ms)
-        while self._expiry and self._expiry[0][0] <= now_ms:
-            _, _, session = heapq.heappop(self._expiry)
-            if not self._is_live(session):
-                continue
-            if session.live:
-                session.expires_at_ms = now_ms + session.ttl_ms
-            if session.expires_at_ms > now_ms:
-                self._watch(session)
-                continue
-            del self._sessions[session.program_id]
+        for session, call_id, thread_id in self._sessions.never_heard_of(now_ms):
+            outs.append(announce(end_lost(session.program_id, call_id, thread_id, now_ms)))
+        for session in self._sessions.expired(now_ms):
             outs.append(announce(ProgramExpired(program_id=session.program_id, at_ms=now_ms)))
         return outs
 
-    def _watch(self, session: Session) -> None:
-        heapq.heappush(self._expiry, (session.expires_at_ms, next(self._numbers), session))
-        if len(self._expiry) > 64 + 2 * len(self._sessions):  # most are of sessions that ended
-            self._expiry = [entry for entry in self._expiry if self._is_live(entry[2])]
-            heapq.heapify(self._expiry)
+    def snapshot(self) -> bytes:
+        """Return all that it knows but for calls that no engine was chosen for yet."""
+        return self._sessions.snapshot()
 
-    def _is_live(self, session: Session) -> bool:
-        return self._sessions.get(session.program_id) is session
+    def restore(self, snapshot: bytes, now_ms: float) -> None:
+        """Know what a snapshot says."""
+        self._sessions.restore(snapshot, now_ms)
+
+    def recover(self, event: Event, now_ms: float) -> None:
+        """Take in an event that happened while it was not there, or that it knows already."""
+        self._sessions.recover(event, now_ms)
+
+    def recovered(self, now_ms: float) -> None:
+        """Hear that no more such events come, for now."""
+        self._sessions.recovered(now_ms)
 
     def _start(self, request: StartSession, now_ms: float, reply: Reply | None) -> list[Out]:
         check_name(request.name, "name")
@@ -149,19 +128,26 @@ class SessionManager:
         if not (isfinite(ttl_ms) and 0 < ttl_ms <= self._settings.ttl_max_s * 1000):
             raise invalid(f"ttl_ms must be above 0 and at most {self._settings.ttl_max_s * 1000:.0f}.", param="ttl_ms")
         check_name(request.agent, "agent")
-        session, outs = self._open(ProgramId(self._new_id()), request.name, BEGUN, ttl_ms, now_ms)
-        session.kind = request.agent or None
+        session = Session(program_id=ProgramId(self._new_id()), ttl_ms=ttl_ms, kind=request.agent or None)
+        outs = self._open(session, request.name, BEGUN, now_ms)
         return [*outs, *answer(reply, SessionStarted(program_id=session.program_id, ttl_ms=ttl_ms))]
 
-    def _open(
-        self, program_id: ProgramId, name: str, source: str, ttl_ms: float, now_ms: float
-    ) -> tuple[Session, list[Out]]:
+    def _open(self, session: Session, name: str, source: str, now_ms: float) -> list[Out]:
+        """Begin a program and return what is to be said of it."""
         if len(self._sessions) >= self._settings.programs_max:
             raise invalid("Too many live programs; try again later.", code="too_many_programs", status=503)
-        session = Session(program_id, ttl_ms, now_ms + ttl_ms)
-        self._sessions[program_id] = session
-        self._watch(session)
-        return session, [announce(ProgramStarted(program_id=program_id, name=name, source=source, at_ms=now_ms))]
+        session.expires_at_ms = now_ms + session.ttl_ms
+        self._sessions.add(session)
+        started = ProgramStarted(
+            program_id=session.program_id,
+            name=name,
+            source=source,
+            agent=session.kind or "",
+            ttl_ms=session.ttl_ms,
+            single_call=session.single_call,
+            at_ms=now_ms,
+        )
+        return [announce(started)]
 
     def _touch(self, request: TouchSession, now_ms: float, reply: Reply | None) -> list[Out]:
         session = self._known(request.program_id)
@@ -173,7 +159,7 @@ class SessionManager:
         session = self._sessions.get(request.program_id) or self._sessions.get(self._named(request.program_id))
         if session is None:
             return answered
-        del self._sessions[session.program_id]
+        self._sessions.remove(session.program_id)
         return [*_cancel_live(session), announce(ProgramEnded(program_id=session.program_id, at_ms=now_ms)), *answered]
 
     def _cancel(self, request: CancelCalls, reply: Reply | None) -> list[Out]:
@@ -211,12 +197,13 @@ class SessionManager:
         if session.kind is None and (request.agent or generates(request.api)):
             session.kind = request.agent or kind_of(asked)
         session.live[call.call_id] = call.thread_id
-        self._unrouted.add(call)
+        # first: everything else may come later
+        passed_on = Out(subjects.CALL_SUBMITTED, SubmittedCall(call=call, kind=session.kind or ""))
+        self._unrouted.add(call, passed_on)
         session.expires_at_ms = now_ms + session.ttl_ms
         return [
             *outs,
-            # first: everything else may come later
-            Out(subjects.CALL_SUBMITTED, SubmittedCall(call=call, kind=session.kind or "")),
+            passed_on,
             *answer(reply, Accepted(call_id=call.call_id, program_id=call.program_id, thread_id=call.thread_id)),
             announce(_submitted(call)),
         ]
@@ -237,10 +224,12 @@ class SessionManager:
             known = self._sessions.get(program_id) or self._sessions.get(ProgramId(request.session))
             if known:
                 return known, []
-            return self._open(program_id, request.session, _source(request, "session"), ttl_ms, now_ms)
-        session, outs = self._open(ProgramId(self._new_id()), "", _source(request, NOBODY), ttl_ms, now_ms)
-        session.single_call = True
-        return session, outs
+            session = Session(program_id=program_id, ttl_ms=ttl_ms, kind=request.agent or None)
+            return session, self._open(session, request.session, _source(request, "session"), now_ms)
+        session = Session(
+            program_id=ProgramId(self._new_id()), ttl_ms=ttl_ms, kind=request.agent or None, single_call=True
+        )
+        return session, self._open(session, "", _source(request, NOBODY), now_ms)
 
     def _named(self, name: str) -> ProgramId:
         digest = hashlib.blake2b(name.encode(), key=self._secret, digest_size=16)
@@ -261,7 +250,7 @@ class SessionManager:
         session.expires_at_ms = now_ms + session.ttl_ms
         if not session.single_call:
             return []
-        del self._sessions[session.program_id]
+        self._sessions.remove(session.program_id)
         return [announce(ProgramEnded(program_id=session.program_id, at_ms=now_ms))]
 
 

@@ -1,16 +1,21 @@
-"""Calls that no engine was chosen for yet: one that is lost on its way there gets its end from here.
+"""Calls that no engine was chosen for yet: one that is lost for good gets its end from here.
 
+Before that it is passed on again, in case a service on its way died and came back; those know a call that comes twice.
 Patience is counted in ticks of this service, not by the clock: what arrived while it was held up is handled first.
 """
 
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody
-from autellix.schemas.ids import CallId
+from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import Call, CallFailed, CancelCalls, Failed
 from autellix.services.core import Out, announce
 
+AGAIN_TICKS = frozenset({3, 7, 13, 18})
+"""When a call is passed on again: after 1.5 seconds at the runner's pace, 3.5, 6.5 and 9."""
+AGAIN_MAX = 1000
+"""With more calls than that on their way the services there are behind, not dead: none is sent again."""
 PATIENCE_TICKS = 20
-"""Ten seconds at the runner's pace."""
+"""Ten seconds."""
 
 LOST = ErrorBody(
     message="The call was lost on its way to an engine: is the process table or the load balancer down?",
@@ -24,26 +29,45 @@ class Unrouted:
 
     def __init__(self) -> None:
         self._ticks = 0
-        self._calls: dict[CallId, tuple[Call, int]] = {}
+        self._calls: dict[CallId, tuple[Call, Out, int]] = {}
 
-    def add(self, call: Call) -> None:
-        """Expect news of a call that was passed on."""
-        self._calls[call.call_id] = (call, self._ticks + PATIENCE_TICKS)
+    def add(self, call: Call, passed_on: Out) -> None:
+        """Expect news of a call that was passed on in this way; a second word of that changes nothing."""
+        known = self._calls.get(call.call_id)
+        if known and known[1].subject == passed_on.subject:
+            return
+        self._calls[call.call_id] = (call, passed_on, self._ticks)
 
     def settle(self, call_id: CallId) -> None:
         """Note that a call was routed or has ended."""
         self._calls.pop(call_id, None)
 
     def tick(self, now_ms: float) -> list[Out]:
-        """Return the ends of the calls that nobody has heard of for too long."""
+        """Return again those that nobody has heard of for a while, and the ends of those for too long."""
         self._ticks += 1
         outs: list[Out] = []
-        for call, due in list(self._calls.values()):
-            if due > self._ticks:
-                break
-            del self._calls[call.call_id]
-            outs.extend(_lost(call, now_ms))
+        for call, passed_on, since in list(self._calls.values()):
+            waited = self._ticks - since
+            if waited in AGAIN_TICKS and len(self._calls) <= AGAIN_MAX:
+                outs.append(passed_on)
+            elif waited >= PATIENCE_TICKS:
+                del self._calls[call.call_id]
+                outs.extend(_lost(call, now_ms))
         return outs
+
+
+def end_lost(program_id: ProgramId, call_id: CallId, thread_id: ThreadId, now_ms: float) -> CallFailed:
+    """Return the end of a call of an earlier life of this service that nobody has told the end of."""
+    text = "The end of this call was lost with the services that knew it."
+    return CallFailed(
+        call_id=call_id,
+        program_id=program_id,
+        thread_id=thread_id,
+        at_ms=now_ms,
+        arrival_at_ms=now_ms,
+        status=503,
+        error=ErrorBody(message=text, type="server_error", code="end_lost"),
+    )
 
 
 def _lost(call: Call, now_ms: float) -> list[Out]:

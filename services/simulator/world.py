@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from math import inf
 
+from msgspec.structs import replace
+
 from autellix.engine.simulation.timing import Calibration
 from autellix.schemas import subjects
 from autellix.schemas.codec import ENGINE_EVENTS, Decoder
@@ -33,6 +35,8 @@ from autellix.services.simulator.virtual_bus import Envelope, VirtualBus
 from autellix.services.simulator.worker import SimulatedWorker
 
 TICK_MS = 1000.0
+NEVER_S = 1e9
+"""Simulated engines make no step while all their programs wait; they do not stand still for that."""
 WORKING_SET_TICKS = 16
 """Ticks between two looks at the working set."""
 
@@ -90,7 +94,7 @@ class World:
         chance = random.Random(f"balancer {self._scenario.seed}")  # noqa: S311 - a simulation is repeatable
         self.manager = SessionManager(limits, new_id=lambda: f"{next(numbers):032x}", secret=b"simulator")
         self.table = ProcessTable(ProcessTableSettings())
-        self.balancer = LoadBalancer(self._scenario.balancer, chance)
+        self.balancer = LoadBalancer(replace(self._scenario.balancer, engine_standstill_s=NEVER_S), chance)
         self.bus.hang(self.manager, MANAGER_LISTENS)
         self.bus.hang(self.table, TABLE_LISTENS)
         self.bus.hang(self.balancer, BALANCER_LISTENS)

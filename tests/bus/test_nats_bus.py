@@ -118,6 +118,20 @@ async def test_outage_is_logged(server: OwnServer, inbox: Inbox) -> None:
     assert lines[-1]["event"] == "nats reconnected"
 
 
+async def test_trace_of_a_large_message(server: OwnServer, inbox: Inbox) -> None:
+    """A header never makes a message larger than the server carries, which would end the connection for it."""
+    server.start()
+    bus = await connect(server.url, name="test")
+    await bus.subscribe("s", inbox)
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for size in (bus.max_payload, bus.max_payload - 60, bus.max_payload - 1000):
+        await bus.publish("s", b"x" * size, trace=trace)
+    found = [(await inbox.next()).trace for _ in range(3)]
+    await bus.close()
+
+    assert (found, bus.reconnects) == (["", "", trace], 0)
+
+
 @pytest.mark.parametrize("text", ["", "00-1-2-01", "00-" + "0" * 32 + "-b7ad6b7169203331-01", "x" * 10_000])
 async def test_trace_that_is_none(server: OwnServer, inbox: Inbox, text: str) -> None:
     """A header of that name that is no trace context goes no further; the message does."""

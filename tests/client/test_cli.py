@@ -132,7 +132,7 @@ def test_shells_complete_every_verb(verb: str, capsys: Output) -> None:
     """What bash is told knows every verb, and bash itself understands it."""
     assert cli.main(["completion", "bash"]) == 0
     code = capsys.readouterr().out
-    shown = {"show": "show end", "bench_compare": "bench", "bench_replay": "bench"}.get(verb, verb).split()
+    shown = {"show": "show end"}.get(verb, verb).split()
     script = f"{code}\ncomplete -p autellix >/dev/null && printf '%s\\n' \"${{_shtab_autellix_subparsers[@]}}\""
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
 
@@ -144,6 +144,16 @@ def test_shells_complete_options(capsys: Output) -> None:
     assert cli.main(["completion", "zsh"]) == 0
 
     assert "--nats-url" in capsys.readouterr().out
+
+
+def test_shells_complete_files(capsys: Output) -> None:
+    """Where a file is meant, files are completed, and folders where a folder is."""
+    assert cli.main(["completion", "bash"]) == 0
+    code = capsys.readouterr().out
+
+    assert "_shtab_autellix_run_pos_0_COMPGEN=_shtab_compgen_files" in code
+    assert "_shtab_autellix_up___config_COMPGEN=_shtab_compgen_files" in code
+    assert "_shtab_autellix_up___log_dir_COMPGEN=_shtab_compgen_dirs" in code
 
 
 def test_unknown_shell_is_refused(capsys: Output) -> None:

@@ -52,13 +52,13 @@ def test_script(stack: Stack, tmp_path: Path, capfd: Output) -> None:
     assert sorted(program["threads"]) == ["main", "sub-agent"]
 
 
-def test_record(stack: Stack, tmp_path: Path) -> None:
-    """With --json the program's record is written when it is over, its last call counted."""
-    script, file = tmp_path / "agent.py", tmp_path / "record.json"
+def test_record(stack: Stack, tmp_path: Path, capfd: Output) -> None:
+    """With --json the program's record is printed when it is over, its last call counted."""
+    script = tmp_path / "agent.py"
     script.write_text(SCRIPT)
-    command = ["run", "--url", f"http://127.0.0.1:{stack.port}", "--json", str(file), "--nats-url", stack.nats_url]
+    command = ["run", "--url", f"http://127.0.0.1:{stack.port}", "--json", "--nats-url", stack.nats_url]
     assert cli.main([*command, str(script)]) == 3
-    record = json.loads(file.read_text())
+    record = json.loads(capfd.readouterr().err.splitlines()[-1])
 
     assert (record["name"], record["state"], record["calls"], record["live_calls"]) == ("agent.py", "ended", 2, 0)
 

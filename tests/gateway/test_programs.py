@@ -116,8 +116,9 @@ async def test_last_call_ends_the_program(front: Front) -> None:
         during = list(heard)
         await call.finish(1, {})
         await asking
-    while not heard:  # noqa: ASYNC110 - it is heard in another task
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        while not heard:  # noqa: ASYNC110 - it is heard in another task
+            await asyncio.sleep(0.01)
 
     assert during == []
     assert heard == [EndSession(program_id=ProgramId("program-1"))]

@@ -87,10 +87,13 @@ def test_calls_of_another_balancer_count(world: World) -> None:
 
 
 def test_call_twice(world: World) -> None:
-    """A call that is delivered twice goes to one engine, once, also when the copy comes after its end."""
+    """A call that comes twice goes to one engine, once, and it is said where; nothing is after its end."""
     routed = world.route()
+    (said,) = world.admit(call_id=routed.call.call_id)
 
-    assert world.admit(call_id=routed.call.call_id) == []
+    assert isinstance(said.message, CallRouted)
+    assert (said.message.call_id, said.message.engine_id) == (routed.call.call_id, routed.engine_id)
+    assert not said.message.becomes_home
     world.finish(routed)
     assert world.admit(call_id=routed.call.call_id) == []
     assert world.used() == {"e0": 0, "e1": 0}

@@ -179,11 +179,12 @@ def test_the_calls_of_a_program_stay_together(world: World) -> None:
 
 
 def test_a_call_is_released_once(world: World) -> None:
-    """A second delivery of what gives a call back, or one after its end, changes nothing."""
+    """A second delivery of what gives a call back, or one after its end, changes nothing; it is said where it is."""
     routed = world.route("p", LONG, home="e0")
     give_back(world, routed)
     used = world.used()
-    assert [] == give_back(world, routed)
+    (said,) = give_back(world, routed)
+    assert isinstance(said.message, CallRouted)
     assert used == world.used()
     world.finish(routed)
     assert [] == give_back(world, routed)
@@ -199,12 +200,13 @@ def test_a_released_call_of_another_balancer(world: World) -> None:
 
 
 def test_a_released_call_of_an_engine_that_is_gone(world: World) -> None:
-    """A call that was failed with its engine stays so, though the engine gave it back before."""
+    """A call that runs elsewhere since its engine is gone stays there, though that engine gave it back before."""
     routed = world.route("p", LONG, home="e0")
     world.down("e0")
 
-    assert [] == give_back(world, routed)
-    assert {"e1": 0} == world.used()
+    (said,) = give_back(world, routed)
+    assert isinstance(said.message, CallRouted)
+    assert {"e1": 1} == world.used()
 
 
 def test_nobody_else_is_there(world: World) -> None:

@@ -125,17 +125,18 @@ def test_bad_messages(messages: Any) -> None:
     assert (error.status, error.body.param) == (400, "messages")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("top_logprobs", 21), ("logprobs", 5), ("tools", [None]), ("functions", [])]
-)
+@pytest.mark.parametrize(("name", "value"), [("top_logprobs", 21), ("logprobs", 5), ("tools", [None]), ("tools", "x")])
 def test_bad_chat_field(name: str, value: Any) -> None:
     """The fields that only chat has are checked there."""
     assert refused(CHAT, chat(**{name: value})).body.param == name
 
 
 def test_functions() -> None:
-    """OpenAI's form before tools, which an engine would pass over, is refused."""
-    assert refused(CHAT, chat(functions=[])).body.param == "functions"
+    """OpenAI's form before tools, which an engine would pass over, is refused, and the text says what to use."""
+    error = refused(CHAT, chat(functions=[]))
+
+    assert error.body.param == "functions"
+    assert "use `tools`" in error.body.message
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,12 @@ def test_cancelled_and_failed_calls_are_charged(table: ProcessTable) -> None:
 
 
 def test_call_twice(table: ProcessTable) -> None:
-    """A call that is delivered twice, alive or after its end, is passed on once."""
+    """A call that comes twice while it lives is passed on again, and said and counted once; after its end it is not."""
     twice = call(1)
     admit(table, twice)
 
-    assert list(table.handle(SubmittedCall(call=twice), 11.0)) == []
+    (again,) = table.handle(SubmittedCall(call=twice), 11.0)
+    assert again.subject == subjects.CALL_ADMITTED
     table.handle(finished(twice, 20.0, service_ms=5.0), 20.0)
     assert list(table.handle(SubmittedCall(call=twice), 21.0)) == []
     assert (record(table).calls, record(table).live_calls) == (1, 0)

@@ -142,8 +142,8 @@ def test_everything_that_is_left_expires(sessions: SessionManager) -> None:
         cancelled(sessions, submit(sessions, number / 10), number / 10)
 
     assert len(expired(sessions, 2000.0)) == 5000
-    assert not sessions._sessions
-    assert not sessions._expiry
+    assert not len(sessions._sessions)
+    assert not sessions._sessions._expiry
 
 
 def test_ended_programs_are_forgotten(sessions: SessionManager) -> None:
@@ -154,7 +154,7 @@ def test_ended_programs_are_forgotten(sessions: SessionManager) -> None:
         sessions.handle(EndSession(program_id=call.program_id), 0.0, INBOX)
 
     assert len(sessions._sessions) == 1
-    assert len(sessions._expiry) < 100
+    assert len(sessions._sessions._expiry) < 100
 
 
 def test_named_session_comes_again(sessions: SessionManager) -> None:

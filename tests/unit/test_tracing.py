@@ -7,6 +7,7 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from autellix.client import tracing as client_tracing
+from autellix.schemas.trace_context import BYTES_MAX, HEADER, context_of, with_context
 from autellix.services import tracing
 from autellix.services.config import EngineWorkerSettings, StartError
 from autellix.services.engine_worker.engines import NO_STATS, vllm_arguments
@@ -22,7 +23,7 @@ Set = Callable[..., None]
 def variables(monkeypatch: pytest.MonkeyPatch) -> Set:
     """Return what sets the environment; nothing of OpenTelemetry's is set before."""
     for name in (*tracing.ENDPOINTS, *tracing.PROTOCOLS, "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")
 
     def set_all(**values: str) -> None:
         for name, value in values.items():
@@ -77,7 +78,6 @@ def test_off(variables: Set) -> None:
     ("text", "context"),
     [
         (TRACE, TRACE),
-        (None, ""),
         ("", ""),
         (TRACE.upper(), ""),
         (TRACE + "-more", ""),
@@ -86,9 +86,17 @@ def test_off(variables: Set) -> None:
         ("00-0af7651916cd43dd8448eb211c80319c-" + "0" * 16 + "-01", ""),
     ],
 )
-def test_context_from_outside(text: str | None, context: str) -> None:
-    """Only what W3C defines is carried on."""
-    assert tracing.context_of(text) == context
+def test_context_from_outside(text: str, context: str) -> None:
+    """Only what W3C defines is carried on, in whatever case its name comes."""
+    assert context_of({"other": "x", HEADER: text}) == context_of({"Traceparent": text}) == context
+    assert context_of(None) == context_of({}) == ""
+
+
+def test_header_that_does_not_fit() -> None:
+    """Where a message is about as large as the bus carries it goes without."""
+    assert with_context(TRACE, 1000, 1000 + BYTES_MAX) == {HEADER: TRACE}
+    assert with_context(TRACE, 1001, 1000 + BYTES_MAX) is None
+    assert with_context("", 0, 1000) is None
 
 
 def test_context_of_a_caller() -> None:

@@ -24,7 +24,7 @@ from autellix.schemas.messages import (
 from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Reply
 from autellix.services.session_manager.core import SessionManager
-from autellix.services.session_manager.unrouted import PATIENCE_TICKS
+from autellix.services.session_manager.unrouted import AGAIN_TICKS, PATIENCE_TICKS
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 INBOX = Reply("_INBOX.1")
@@ -55,13 +55,14 @@ def wait(sessions: SessionManager, ticks: int = PATIENCE_TICKS) -> list[tuple[st
 
 
 def test_lost_call_ends(sessions: SessionManager) -> None:
-    """A call that nobody routes is cancelled, failed for all to hear, and then answered: once, and not too early."""
+    """A call that nobody routes is passed on again, then cancelled, failed for all to hear, and answered: once."""
     call = submit(sessions)
     early = wait(sessions, PATIENCE_TICKS - 1)
     (cancel_subject, order), (_, event), (inbox, frame) = wait(sessions, 1)
     later = wait(sessions)
 
-    assert early == later == []
+    again = (subjects.CALL_SUBMITTED, SubmittedCall(call=call))
+    assert (early, later) == ([again] * len(AGAIN_TICKS), [])
     assert [type(message) for message in (order, event, frame)] == [CancelCalls, CallFailed, Failed]
     assert (cancel_subject, order.call_id) == (subjects.CALL_CANCEL, call.call_id)
     assert (inbox, frame.status, frame.error.code) == (INBOX.subject, 503, "not_routed")
@@ -70,7 +71,7 @@ def test_lost_call_ends(sessions: SessionManager) -> None:
 def test_lost_call_lets_its_program_end(sessions: SessionManager) -> None:
     """The failure of a lost call is an end like any other: the program it made ends with it."""
     submit(sessions)
-    _, (_, failed), _ = wait(sessions)
+    _, (_, failed), _ = wait(sessions)[-3:]
 
     assert [type(out.message) for out in sessions.handle(failed, 2.0)] == [ProgramEnded]
 
@@ -84,6 +85,20 @@ def test_news_of_a_call(sessions: SessionManager, how: str) -> None:
     ended: list[CallId] = [message.call_id for _, message in wait(sessions) if isinstance(message, CallFailed)]
 
     assert ended == [other.call_id]
+
+
+def test_call_that_was_given_back_is_sent_again(sessions: SessionManager) -> None:
+    """To the balancer, as its engine did."""
+    released = ReleasedCall(call=submit(sessions), program=ProgramFacts(), engine_id=EngineId("e0"))
+    sessions.handle(released, 1.0)
+    heard = []
+    for _ in range(PATIENCE_TICKS - 1):
+        for said in wait(sessions, 1):
+            heard.append(said)
+            sessions.handle(released, 1.0)  # it hears what it says there
+
+    assert heard == [(subjects.CALL_RELEASED, released)] * len(AGAIN_TICKS)
+    assert [type(message) for _, message in wait(sessions, 1)] == [CancelCalls, CallFailed, Failed]
 
 
 @pytest.mark.parametrize("then", ["routed", "lost"])

@@ -111,11 +111,11 @@ def test_what_may_not_go(worker: Worker) -> None:
 
 
 def test_a_released_call_ends_here_in_silence(worker: Worker) -> None:
-    """What is said of it goes to the balancer alone; it is live no more, and does not run if it comes again."""
+    """What is said of it goes to the balancer alone; it is live no more, and runs should it come back."""
     routed = worker.held("c1", "p")
     (out,) = worker.core.end(routed, RELEASED, Account(), seq=1, now_ms=2.0)
 
     assert (subjects.CALL_RELEASED, "released") == (out.subject, RELEASED.outcome)
     assert ReleasedCall(call=routed.call, program=routed.program, engine_id=EngineId("e0")) == out.message
     assert {} == worker.core.live
-    assert worker.core.arrive(routed) is Verdict.IGNORE
+    assert worker.core.arrive(routed) is Verdict.RUN

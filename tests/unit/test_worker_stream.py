@@ -23,7 +23,7 @@ from autellix.schemas.base import ErrorBody
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId, ThreadId
 from autellix.schemas.messages import Call, Chunk, ProgramFacts, RoutedCall
 from autellix.services.core import Out
-from autellix.services.engine_worker.core import End
+from autellix.services.engine_worker.core import FORGOTTEN, End
 from autellix.services.engine_worker.stream import CallStream
 from autellix.services.runner import wall_ms
 
@@ -147,7 +147,6 @@ async def test_engine_gets_the_body() -> None:
     ("line", "status", "code"),
     [
         (Refusal(400, TOO_LONG), 400, None),
-        (EngineGoneError("dead"), 503, "engine_lost"),
         (ValueError("odd"), 500, "internal_error"),
         (BaseException("a panic in Rust"), 500, "internal_error"),
         (TimeoutError(), 504, "deadline_exceeded"),
@@ -159,6 +158,26 @@ async def test_errors(line: Output | BaseException, status: int, code: str | Non
 
     assert end.error
     assert (end.outcome, end.status, end.error.code) == ("failed", status, code)
+
+
+async def test_engine_that_dies() -> None:
+    """A client that has seen a part of its answer is told; of another call the balancer decides."""
+    begun = await stream_of(PlayedEngine(Piece([1]), EngineGoneError("dead"))).run()
+    untold = await stream_of(PlayedEngine(EngineGoneError("dead"))).run()
+
+    assert begun.error
+    assert (begun.status, begun.error.code) == (503, "engine_lost")
+    assert untold == FORGOTTEN
+
+
+async def test_stop_when_it_is_over() -> None:
+    """A call that is none of ours any more is known as such, also when its answer is whole already."""
+    stream = stream_of(PlayedEngine(Answer({"x": 1})))
+    end = await stream.run()
+    stream.stop(FORGOTTEN)
+
+    assert end == End(response={"x": 1})
+    assert stream.forgotten
 
 
 async def test_engine_that_just_stops() -> None:

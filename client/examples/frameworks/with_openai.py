@@ -1,4 +1,4 @@
-"""OpenAI's SDK: a chat with a tool, a streamed answer, and a response that goes on from another."""
+"""OpenAI's SDK: a chat with a tool, a streamed answer, and a response."""
 
 import json
 import os

@@ -1,0 +1,292 @@
+"""Kills, freezes and restarts the processes of a running Autellix under load, and counts what is lost (`make chaos`).
+
+Agents make calls, one after the other and some at once, plain and streamed; what fails they try again, as real ones do.
+Meanwhile, at moments that a seed decides, a process is killed without warning and started again a moment later, as
+systemd would, or an engine is frozen for a while. In the end everything is asked whether it agrees: every call had one
+end, no program was lost or is stuck, nothing is in flight, and the process table says what the events say.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fleet import NATS, Fleet, connected
+from rich.console import Console
+
+from autellix.client import CallFailedError, Patience, Program, UnreachableError
+from autellix.client.call import SILENCE
+from autellix.client.connection import shared
+from autellix.client.plan import Plan
+from autellix.client.queries import list_engines, list_programs
+from autellix.client.stack import free_port
+from autellix.schemas import subjects
+from autellix.schemas.codec import CALL_ENDS, MalformedMessageError
+from autellix.schemas.ids import ProgramId
+from autellix.schemas.table import ProgramRecord
+
+SERVICES = ("session-manager", "process-table", "load-balancer", "metrics", "gateway")
+ENGINES = ("engine-0", "engine-1")
+KINDS = (*SERVICES, *ENGINES, NATS, "freeze")
+FREEZE_S = 8.0
+"""Longer than others wait for an engine's word."""
+PATIENCE = Patience(first_frame_s=15.0, silence_s=90.0)
+"""A call of which nothing is heard for so long is lost."""
+TOKENS = 40
+CALLS = 6
+TRIES = 40
+MESSAGES = [{"role": "user", "content": "Go on."}]
+
+
+@dataclass
+class Report:
+    """What happened."""
+
+    faults: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+    answered: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    """Ends in an error, by its code; each was tried again."""
+    lost: int = 0
+    """Calls that were accepted, and of which nothing was heard in time."""
+    cut: int = 0
+    """Answers that were shorter than asked for."""
+    programs: int = 0
+    given_up: int = 0
+    """Programs whose call failed too often."""
+    longest_outage_s: float = 0.0
+    """The longest time from a call's first try to its answer."""
+    ends: Counter[str] = field(default_factory=Counter)
+    """By call: how often its end was announced."""
+    wrong: list[str] = field(default_factory=list)
+    """What did not agree in the end."""
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was lost, and nothing happened twice."""
+        return not (self.lost or self.cut or self.given_up or self.wrong)
+
+
+class Agents:
+    """The load."""
+
+    def __init__(self, nats_url: str, report: Report, chance: random.Random) -> None:
+        self._nats_url = nats_url
+        self._report = report
+        self._chance = chance
+        self.over = asyncio.Event()
+        self.programs: dict[ProgramId, int] = {}
+        """By program: how many of its calls were answered."""
+
+    async def live(self) -> None:
+        """Run programs one after the other until it is over."""
+        while not self.over.is_set():
+            program = Program("chaos", model="tiny", nats_url=self._nats_url, patience=PATIENCE)
+            try:
+                await self._until_done(program.__aenter__)
+            except CallFailedError:
+                continue
+            self._report.programs += 1
+            self.programs[program.id] = 0
+            try:
+                await self._run(program)
+            except CallFailedError as error:
+                self._report.given_up += 1
+                self._report.wrong.append(f"program {program.id} gave up: {error}")
+            await program.__aexit__(None, None, None)
+
+    async def _run(self, program: Program) -> None:
+        for number in range(CALLS):
+            streams = [self._chance.random() < 0.5 for _ in range(self._chance.choice((1, 1, 3)))]
+            await asyncio.gather(*(self._call(program, stream=stream) for stream in streams))
+            await asyncio.sleep(self._chance.random() * 0.2 * (number % 2))
+
+    async def _call(self, program: Program, *, stream: bool) -> None:
+        begun = time.monotonic()
+
+        async def ask() -> None:
+            self._report.calls += 1
+            tokens = await _streamed(program) if stream else await _whole(program)
+            self._report.answered += 1
+            self._report.cut += tokens != TOKENS
+
+        await self._until_done(ask)
+        self.programs[program.id] += 1
+        self._report.longest_outage_s = max(self._report.longest_outage_s, time.monotonic() - begun)
+
+    async def _until_done(self, work: Any) -> None:
+        """Do something that may fail while a part of the pipeline is away, until it does not."""
+        for number in range(TRIES):
+            try:
+                await work()
+            except (CallFailedError, UnreachableError) as error:
+                code = error.error.code or str(error.status) if isinstance(error, CallFailedError) else "unreachable"
+                self._report.failed[code] += 1
+                self._report.lost += code == SILENCE
+                if number == TRIES - 1:
+                    raise
+                await asyncio.sleep(0.5)
+            else:
+                return
+
+
+async def _whole(program: Program) -> int:
+    answer = await program.chat(MESSAGES, max_tokens=TOKENS, ignore_eos=True)
+    return int(answer.response["usage"]["completion_tokens"])
+
+
+async def _streamed(program: Program) -> int:
+    stream = program.stream(MESSAGES, max_tokens=TOKENS, ignore_eos=True)
+    async for _ in stream:
+        pass
+    return int(stream.answer.response["usage"]["completion_tokens"])
+
+
+async def disturb(fleet: Fleet, report: Report, chance: random.Random, faults: int, say: Console) -> None:
+    """Let so many faults happen, each kind once before any comes again."""
+    left: list[str] = []
+    for number in range(faults):
+        left = left or chance.sample(KINDS, len(KINDS))
+        kind = left.pop()
+        say.print(f"{number + 1} of {faults}: {kind}; {report.answered} calls answered, {report.failed.total()} failed")
+        report.faults[kind] += 1
+        if kind == "freeze":
+            engine = chance.choice(ENGINES)
+            fleet.freeze(engine, signal.SIGSTOP)
+            await asyncio.sleep(FREEZE_S)
+            fleet.freeze(engine, signal.SIGCONT)
+        else:
+            await fleet.kill(kind)
+            await asyncio.sleep(chance.random() * 2)
+            await fleet.start(kind)
+        await asyncio.sleep(1 + chance.random() * 2)
+
+
+@asynccontextmanager
+async def counting(nats_url: str, report: Report) -> AsyncIterator[None]:
+    """Count the ends that are announced, by call."""
+    client = await connected(nats_url)
+
+    async def heard(msg: Any) -> None:
+        with suppress(MalformedMessageError):
+            report.ends[CALL_ENDS.decode(msg.data).call_id] += 1
+
+    for subject in subjects.CALL_ENDS:
+        await client.subscribe(subject, cb=heard)
+    await client.flush()
+    try:
+        yield
+    finally:
+        await client.close()
+
+
+async def settled(nats_url: str, within_s: float = 30.0) -> tuple[list[ProgramRecord], int]:
+    """Return the process table and the calls that engines have, once nothing runs any more."""
+    until = time.monotonic() + within_s
+    async with shared(nats_url) as connection:
+        while True:
+            rows = (await list_programs(connection)).programs
+            engines = (await list_engines(connection)).engines
+            running = sum(engine.calls for engine in engines)
+            if time.monotonic() > until or not (running or any(row.live_calls for row in rows)):
+                return rows, running
+            await asyncio.sleep(0.5)
+
+
+async def agree(agents: Agents, nats_url: str, report: Report) -> None:
+    """Ask everybody what happened, and note where they differ."""
+    rows, running = await settled(nats_url)
+    known = {row.program_id: row for row in rows}
+    for program_id, answered in agents.programs.items():
+        row = known.get(program_id)
+        if row is None:
+            report.wrong.append(f"program {program_id} is not known")
+        elif row.calls < answered:
+            report.wrong.append(f"program {program_id}: {answered} calls answered, {row.calls} counted")
+        elif row.live_calls:
+            report.wrong.append(f"program {program_id}: {row.live_calls} calls are live for ever")
+    if running:
+        report.wrong.append(f"engines have {running} calls that nobody waits for")
+    report.wrong += [
+        f"call {call_id} was answered {count} times" for call_id, count in report.ends.items() if count > 1
+    ]
+
+
+async def run(plan: Plan, *, faults: int, agents: int, seed: int, say: Console) -> Report:
+    """Start everything, disturb it, and return what happened."""
+    report, chance = Report(), random.Random(seed)  # noqa: S311 - no secret
+    with tempfile.TemporaryDirectory(prefix="autellix-chaos-") as folder:
+        fleet = Fleet(plan, Path(folder))
+        async with fleet.up(), counting(fleet.nats_url, report):
+            load = Agents(fleet.nats_url, report, chance)
+            living = [asyncio.create_task(load.live()) for _ in range(agents)]
+            await disturb(fleet, report, chance, faults, say)
+            load.over.set()
+            await asyncio.gather(*living)
+            await agree(load, fleet.nats_url, report)
+    return report
+
+
+def shown(report: Report, seed: int) -> dict[str, Any]:
+    """Return a report as it is printed."""
+    return {
+        "seed": seed,
+        "faults": dict(report.faults),
+        "programs": report.programs,
+        "calls": report.calls,
+        "answered": report.answered,
+        "failed and tried again": dict(report.failed),
+        "lost": report.lost,
+        "cut": report.cut,
+        "ended twice": sum(count > 1 for count in report.ends.values()),
+        "longest outage of a call, s": round(report.longest_outage_s, 1),
+        "wrong": report.wrong[:20],
+    }
+
+
+def main() -> int:
+    """Run it and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--faults", type=int, default=40)
+    parser.add_argument("--agents", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write the report")
+    arguments = parser.parse_args()
+    report = asyncio.run(
+        run(
+            simulated(),
+            faults=arguments.faults,
+            agents=arguments.agents,
+            seed=arguments.seed,
+            say=Console(highlight=False),
+        )
+    )
+    text = json.dumps(shown(report, arguments.seed), indent=2)
+    sys.stdout.write(text + "\n")
+    if arguments.json:
+        arguments.json.write_text(text + "\n")
+    return int(not report.good)
+
+
+def simulated() -> Plan:
+    """Return a stack of two simulated engines."""
+    settings = (
+        "engine_worker.backend=simulated",
+        "engine_worker.simulated_step_ms=10",
+        "process_table.ended_kept=100000",  # all of them are asked for in the end
+    )
+    return Plan(model="tiny", engines=2, port=0, nats_port=free_port(), overrides=settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""A stack whose processes are killed, frozen, and started again, the NATS server among them."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import nats
+from nats.aio.client import Client
+
+from autellix.client.child import Child, start_child
+from autellix.client.nats_server import nats_command
+from autellix.client.plan import Plan
+from autellix.client.stack import Stack, free_port
+
+NATS = "nats-server"
+
+
+class Fleet:
+    """Such a stack.
+
+    Args:
+        plan: What it consists of; the port of its NATS server has to be named, so that it is the same after a restart.
+        folder: For logs, sockets and what the NATS server keeps.
+    """
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.nats_url = f"nats://127.0.0.1:{plan.nats_port}"
+        self.plan = replace(plan, log_dir=folder / "logs", nats_url=self.nats_url)
+        self.stack = Stack(self.plan)
+        self._folder = folder
+        self._now: dict[str, Child] = {}
+        self._starts = 0
+
+    @asynccontextmanager
+    async def up(self) -> AsyncIterator[None]:
+        """Start everything, and stop it in the end."""
+        (self._folder / "nats").mkdir()
+        self.stack.log_dir.mkdir()
+        await self.start(NATS)
+        try:
+            async with self.stack:
+                self._now |= {child.name: child for child in self.stack.children}
+                yield
+                for name, child in self._now.items():
+                    if name != NATS and child not in self.stack.children:
+                        await child.stop(20)
+        finally:
+            await self._now[NATS].stop(10)
+
+    async def kill(self, name: str) -> None:
+        """End a process without any warning."""
+        with suppress(ProcessLookupError):
+            os.kill(self._now[name].pid, signal.SIGKILL)
+        await self._now[name].ended()
+
+    async def start(self, name: str) -> None:
+        """Start a process again, and wait until it works."""
+        self._starts += 1
+        notify = self._folder / f"{self._starts}.sock"
+        self._now[name] = child = await start_child(name, self._command(name), log=self._log(name), notify=notify)
+        async with asyncio.timeout(120):
+            if name == NATS:
+                await (await connected(self.nats_url)).close()
+            else:
+                await child.readiness.event.wait()
+
+    def freeze(self, name: str, how: signal.Signals) -> None:
+        """Stop a process, or let it go on."""
+        os.kill(self._now[name].pid, how)
+
+    def _log(self, name: str) -> Path:
+        return self.stack.log_dir / f"{name}.log"
+
+    def _command(self, name: str) -> Sequence[str]:
+        if name == NATS:
+            return nats_command(self._folder / "nats", self.plan.nats_port)
+        return self.plan.commands(self.stack.nats_url, port=self.stack.port, metrics_port=free_port())[name]
+
+
+async def connected(nats_url: str) -> Client:
+    """Return a connection to a server that may not be there yet, and may go away."""
+
+    async def on_error(_: Exception) -> None:
+        """Wait on."""
+
+    return await nats.connect(nats_url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=on_error)

@@ -1,0 +1,41 @@
+"""The process table after a restart: events that it knows already, and programs that nobody speaks of any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from autellix.schemas.messages import ProgramEnded, ProgramStarted
+from autellix.services.config import ProcessTableSettings
+from autellix.services.process_table.core import SILENT_MAX_MS, ProcessTable
+from tests.unit.test_process_table import P, record
+
+
+@pytest.fixture
+def table() -> ProcessTable:
+    """Return an empty table."""
+    return ProcessTable(ProcessTableSettings())
+
+
+def test_named_program_that_was_there_before(table: ProcessTable) -> None:
+    """The second life of a named program is not touched by the events of its first, heard once more after a restart."""
+    first = [ProgramStarted(program_id=P, name="p", at_ms=1.0), ProgramEnded(program_id=P, at_ms=5.0)]
+    second = ProgramStarted(program_id=P, name="p", at_ms=6.0)
+    for event in (*first, second):
+        table.recover(event, 7.0)
+    again = ProcessTable(ProcessTableSettings())
+    again.restore(table.snapshot(), 8.0)
+    for event in (*first, second):
+        again.recover(event, 8.0)
+    again.recovered(8.0)
+
+    assert (record(again).state, record(again).started_at_ms) == ("running", 6.0)
+
+
+def test_program_that_nobody_heard_the_end_of(table: ProcessTable) -> None:
+    """After a restart, who was silent for days is over; who was not goes on."""
+    table.recover(ProgramStarted(program_id=P, at_ms=1000.0), 0.0)
+    table.recovered(1000.0 + SILENT_MAX_MS)
+    before = record(table).state
+    table.recovered(1001.0 + SILENT_MAX_MS)
+
+    assert (before, record(table).state) == ("running", "expired")
