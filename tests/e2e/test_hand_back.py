@@ -23,14 +23,14 @@ PROGRAMS = 5
 PROMPT = "word " * 60
 """300 tokens: each byte is one."""
 TOKENS = 300
-ROOM = 72
-"""Blocks of 16 tokens: enough for one such program, not for two."""
+ROOM = 36
+"""Blocks of 32 tokens: enough for one such program, not for two."""
 
 
 @pytest.fixture
 def two_engines(plan: Plan, tmp_path: Path) -> Plan:
     """Return two engines with little room each."""
-    arguments = ["--dtype", "float32", "--block-size", "16", "--num-gpu-blocks-override", str(ROOM)]
+    arguments = ["--dtype", "float32", "--block-size", "32", "--num-gpu-blocks-override", str(ROOM)]
     overrides = (
         "engine_worker.slots=4",
         "engine_worker.max_model_len=1024",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autellix.schemas.messages import ProgramEnded, ProgramStarted
+from autellix.schemas.messages import Event, ProgramEnded, ProgramStarted
 from autellix.services.config import ProcessTableSettings
 from autellix.services.process_table.core import SILENT_MAX_MS, ProcessTable
 from tests.unit.test_process_table import P, record
@@ -18,7 +18,7 @@ def table() -> ProcessTable:
 
 def test_named_program_that_was_there_before(table: ProcessTable) -> None:
     """The second life of a named program is not touched by the events of its first, heard once more after a restart."""
-    first = [ProgramStarted(program_id=P, name="p", at_ms=1.0), ProgramEnded(program_id=P, at_ms=5.0)]
+    first: list[Event] = [ProgramStarted(program_id=P, name="p", at_ms=1.0), ProgramEnded(program_id=P, at_ms=5.0)]
     second = ProgramStarted(program_id=P, name="p", at_ms=6.0)
     for event in (*first, second):
         table.recover(event, 7.0)
