@@ -21,7 +21,6 @@ from typing import Final, Protocol
 import nats.errors
 import structlog
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from nats.js.errors import ServiceUnavailableError
 
 from autellix.schemas import subjects
 from autellix.schemas.codec import EVENTS, MalformedMessageError
@@ -104,12 +103,12 @@ class Journal:
         self._snapshots = Snapshots(self._bus, await self._bus.bucket(BUCKET, max_bytes=BUCKET_MAX_BYTES), self._name)
 
     async def _tried(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something that fails while the server comes up; where there is no JetStream it fails at once."""
+        """Do something that fails while the server comes up, and for good where there is no JetStream."""
         for left in reversed(range(TRIES)):
             try:
                 await work()
-            except TROUBLE as error:
-                if not left or isinstance(error, ServiceUnavailableError):
+            except TROUBLE:
+                if not left:
                     raise
                 await asyncio.sleep(TRY_S)
             else:

@@ -117,7 +117,8 @@ class EngineWorker:
         for subscription in self._subscriptions:  # what arrives until then is still refused
             await subscription.unsubscribe()
         self._say(announce(self._down(self._parting)))
-        await self._outbox.join()
+        with contextlib.suppress(TimeoutError):  # the bus may be away
+            await asyncio.wait_for(self._outbox.join(), LAST_WORDS_S)
         for task in self._background:
             task.cancel()
 

@@ -205,6 +205,7 @@ async def test_without_jetstream(bus: NatsBus, monkeypatch: pytest.MonkeyPatch) 
         raise nats.js.errors.ServiceUnavailableError
 
     monkeypatch.setattr(bus, "keep", absent)
+    monkeypatch.setattr(journal_module, "TRY_S", 0.0)
     with capture_logs() as lines:
         journal = await opened(bus)
         async with remembering(bus, journal, ProcessTable(SETTINGS), LISTENS):

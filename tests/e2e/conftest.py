@@ -7,7 +7,6 @@ bfloat16 the composition of a batch can flip a token, so that outputs could not 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 
 import httpx
 import pytest
@@ -34,12 +33,6 @@ PLAN = Plan(
         f"engine_worker.vllm_args={VLLM_ARGS}",
     ),
 )
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> Plan:
-    """Return what the stack consists of, for a test that needs one of its own."""
-    return replace(PLAN, log_dir=tmp_path)
 
 
 @pytest.fixture(scope="session")
