@@ -13,6 +13,7 @@ Rules:
 * A program's kind is what the client says it is, at its start or with its first call; else that call's system prompt
   tells it. Nothing changes it later.
 * A program has so many calls open at most; a tree that branches without an end is told to wait.
+* A call that was given up and that nobody has any more ends here.
 * To cancel a program's calls is to cancel each that is live now; the program goes on, and a named one may come again.
 """
 
@@ -56,6 +57,7 @@ from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Out, Reply, announce, answer
 from autellix.services.session_manager.checks import check_call, check_name
 from autellix.services.session_manager.kinds import kind_of
+from autellix.services.session_manager.orphans import Orphan, Orphans
 from autellix.services.session_manager.sessions import Session, Sessions
 from autellix.services.session_manager.unrouted import Unrouted, end_lost
 
@@ -69,6 +71,7 @@ class SessionManager:
         self._secret = secret
         self._sessions = Sessions()
         self._unrouted = Unrouted()
+        self._orphans = Orphans()
 
     def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
         """Take in a request, or what became of a call."""
@@ -100,6 +103,7 @@ class SessionManager:
     def tick(self, now_ms: float) -> Iterable[Out]:
         """End the calls that were lost, and expire the programs that were idle for too long."""
         outs = self._unrouted.tick(now_ms)
+        outs += [announce(cancelled) for cancelled in self._orphans.tick(now_ms)]
         for session, call_id, thread_id in self._sessions.never_heard_of(now_ms):
             outs.append(announce(end_lost(session.program_id, call_id, thread_id, now_ms)))
         for session in self._sessions.expired(now_ms):
@@ -117,6 +121,9 @@ class SessionManager:
     def recover(self, event: Event, now_ms: float) -> None:
         """Take in an event that happened while it was not there, or that it knows already."""
         self._sessions.recover(event, now_ms)
+        if isinstance(event, CallFinished | CallFailed | CallCancelled):
+            self._unrouted.settle(event.call_id)
+            self._orphans.settle(event.call_id)
 
     def recovered(self, now_ms: float) -> None:
         """Hear that no more such events come, for now."""
@@ -160,15 +167,28 @@ class SessionManager:
         if session is None:
             return answered
         self._sessions.remove(session.program_id)
-        return [*_cancel_live(session), announce(ProgramEnded(program_id=session.program_id, at_ms=now_ms)), *answered]
+        return [
+            *self._cancel_live(session),
+            announce(ProgramEnded(program_id=session.program_id, at_ms=now_ms)),
+            *answered,
+        ]
 
     def _cancel(self, request: CancelCalls, reply: Reply | None) -> list[Out]:
         if not (request.call_id or request.program_id):
             raise invalid("Name a call_id or a program_id.", param="call_id")
         check_name(request.call_id or "", "call_id")
         session = self._sessions.get(request.program_id) if request.program_id and not request.call_id else None
-        orders = _cancel_live(session) if session else [Out(subjects.CALL_CANCEL, request)]
+        orders = self._cancel_live(session) if session else [Out(subjects.CALL_CANCEL, request)]
+        if request.call_id and (owner := self._sessions.of_call(request.call_id)):
+            self._orphans.add(Orphan(request.call_id, owner.program_id, owner.live[request.call_id]))
         return [*orders, *answer(reply, CancelAccepted())]
+
+    def _cancel_live(self, session: Session) -> list[Out]:
+        """Return the orders to cancel each live call by its own id: some are on their way, and later ones must live."""
+        for call_id, thread_id in session.live.items():
+            self._orphans.add(Orphan(call_id, session.program_id, thread_id))
+        orders = [CancelCalls(call_id=call_id, program_id=session.program_id) for call_id in session.live]
+        return [Out(subjects.CALL_CANCEL, order) for order in orders]
 
     def _submit(self, request: SubmitCall, now_ms: float, reply: Reply | None) -> list[Out]:
         if reply is None:  # nobody would hear the answer
@@ -244,6 +264,7 @@ class SessionManager:
 
     def _call_ended(self, event: CallFinished | CallFailed | CallCancelled, now_ms: float) -> list[Out]:
         self._unrouted.settle(event.call_id)
+        self._orphans.settle(event.call_id)
         session = self._sessions.get(event.program_id)
         if session is None or session.live.pop(event.call_id, None) is None:
             return []
@@ -257,12 +278,6 @@ class SessionManager:
 def _source(request: SubmitCall, default: str) -> str:
     """Return what told whose call it is; it becomes a label, so clients cannot make names for it up."""
     return request.source if request.source in SOURCES else default
-
-
-def _cancel_live(session: Session) -> list[Out]:
-    """Return the orders to cancel each live call by its own id: some are on their way, and later ones must live."""
-    orders = [CancelCalls(call_id=call_id, program_id=session.program_id) for call_id in session.live]
-    return [Out(subjects.CALL_CANCEL, order) for order in orders]
 
 
 def _submitted(call: Call) -> CallSubmitted:

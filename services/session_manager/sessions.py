@@ -77,6 +77,10 @@ class Sessions:
         """Return a program that is live."""
         return self._sessions.get(program_id)
 
+    def of_call(self, call_id: CallId) -> Session | None:
+        """Return the program that a call is live in."""
+        return next((session for session in self._sessions.values() if call_id in session.live), None)
+
     def add(self, session: Session) -> None:
         """Take in a program."""
         self._sessions[session.program_id] = session
