@@ -68,8 +68,8 @@ class Report:
     longest_outage_s: float = 0.0
     """The longest time from a call's first try to its answer."""
     ends: Counter[str] = field(default_factory=Counter)
-    """By call: how often its end was announced. Twice is no harm, since it counts once: the balancer, which may not have
-    heard of it when the bus came back, says it again with the engine's."""
+    """By call: how often its end was announced. Twice is no harm, since it counts once: the balancer, which may not
+    have heard of it when the bus came back, says it again with the engine's."""
     answers: Counter[str] = field(default_factory=Counter)
     """By call: how often its answer was announced."""
     wrong: list[str] = field(default_factory=list)
