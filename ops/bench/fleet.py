@@ -56,6 +56,7 @@ class Fleet:
         with suppress(ProcessLookupError):
             os.kill(self._now[name].pid, signal.SIGKILL)
         await self._now[name].ended()
+        self._now[name].readiness.close()
 
     async def start(self, name: str) -> None:
         """Start a process again, and wait until it works."""

@@ -32,6 +32,7 @@ class Killed:
         (child,) = [each for each in [*self.stack.children, *self._again] if each.name == name][-1:]
         os.kill(child.pid, signal.SIGKILL)
         await child.ended()
+        child.readiness.close()
 
     async def start(self, name: str) -> None:
         """Start it again, as systemd would."""
