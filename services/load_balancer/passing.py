@@ -20,27 +20,24 @@ def passed_on(
         reason=choice.reason,
         moved=moved,
     )
-    event = CallRouted(
-        call_id=call.call_id,
-        program_id=call.program_id,
-        thread_id=call.thread_id,
-        at_ms=now_ms,
-        engine_id=choice.engine_id,
-        reason=choice.reason,
-        becomes_home=choice.becomes_home,
-    )
-    return [Out(subjects.engine_calls(choice.engine_id), routed), announce(event)]
+    told = _told(call, choice.engine_id, choice.reason, now_ms, becomes_home=choice.becomes_home)
+    return [Out(subjects.engine_calls(choice.engine_id), routed), told]
 
 
 def routed_before(call: Call, engine_id: EngineId, now_ms: float) -> Out:
     """Return once more the event that says where a call went."""
+    return _told(call, engine_id, "sent again; it was there already", now_ms, becomes_home=False)
+
+
+def _told(call: Call, engine_id: EngineId, reason: str, now_ms: float, *, becomes_home: bool) -> Out:
     event = CallRouted(
         call_id=call.call_id,
         program_id=call.program_id,
         thread_id=call.thread_id,
         at_ms=now_ms,
         engine_id=engine_id,
-        reason="sent again; it was there already",
+        reason=reason,
+        becomes_home=becomes_home,
     )
     return announce(event)
 

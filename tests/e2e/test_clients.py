@@ -129,9 +129,11 @@ async def test_no_text_breaks_a_line(stack: Stack, http: httpx.AsyncClient) -> N
     ]
     headers = {"Authorization": f"Bearer {SECRET}"}
     statuses = [(await http.post(CHAT, json={**asked, **each}, headers=headers)).status_code for each in odd]
+    quoted = {"model": MODEL, "input": [{"role": "bogus", "content": SECRET}]}  # vLLM says what it does not understand
+    statuses.append((await http.post("/v1/responses", json=quoted, headers=headers)).status_code)
     told = [line for log in logs for line in log.read_bytes()[before[log] :].split(b"\n") if line]
 
-    assert statuses == [404, 200, 400, 400, 400, 200]
+    assert statuses == [404, 200, 400, 400, 400, 200, 400]
     assert {type(json.loads(line)) for line in told} == {dict}
     assert max(map(len, told)) < 30_000
     assert SECRET.encode() not in b"".join(told)
