@@ -10,19 +10,21 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from autellix.schemas import subjects
+from autellix.schemas import subjects, tenants
 from autellix.schemas.base import Message
 from autellix.schemas.codec import Decoder
 from autellix.schemas.messages import Event
 
 
 class Reply(NamedTuple):
-    """Where the answer to a request goes, in which encoding, and which trace the request is part of."""
+    """Where the answer to a request goes, in which encoding, which trace it is part of, and whose it is."""
 
     subject: str
     as_json: bool = False
     trace: str = ""
     """A W3C `traceparent`; empty: none."""
+    tenant: str = tenants.NOBODY
+    """Whose request it is, as the subject says that it came on."""
 
 
 class Out(NamedTuple):
@@ -61,6 +63,12 @@ class Listen:
     """The queue group: of its members one hears a message. Empty: every instance hears it."""
     answered: bool = False
     """A request: without a reply subject there is nobody to answer, and it is dropped."""
+
+
+def asked(subject: str, decoder: Decoder[Any], queue: str) -> tuple[Listen, Listen]:
+    """Return the subscriptions to a public request: those of everybody, and those of each tenant."""
+    every = tenants.any_subject_of(subject)
+    return Listen(subject, decoder, queue, answered=True), Listen(every, decoder, queue, answered=True)
 
 
 class Chance(Protocol):

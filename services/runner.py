@@ -18,7 +18,7 @@ from typing import Any, Self
 import structlog
 import uvloop
 
-from autellix.schemas import subjects
+from autellix.schemas import subjects, tenants
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import MalformedMessageError, encode, is_json
 from autellix.schemas.messages import EngineList, Failed, Finished, MetricsText, ProgramList, ProgramRecord
@@ -31,6 +31,8 @@ from autellix.services.nats_bus import NatsBus, connect
 log = structlog.get_logger()
 
 VERSION = "0.1.0"
+NO_INBOX = ("autellix.", "$")
+"""How no inbox begins: an answer there would be taken for something that its sender may not say."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -119,7 +121,7 @@ class CoreRunner:
 
     async def _handle(self, listen: Listen, delivery: Delivery) -> None:
         """Hand one delivery to the core; whatever is wrong with it is answered and logged, and ends there."""
-        reply = Reply(delivery.reply, is_json(delivery.data), delivery.trace) if delivery.reply else None
+        reply = reply_to(delivery)
         if listen.answered and reply is None:
             log.warning("request without a reply subject", subject=delivery.subject)
             return
@@ -164,6 +166,16 @@ class CoreRunner:
                 await self.publish(self._core.tick(self._now_ms()))
             except Exception:
                 log.exception("tick failed")
+
+
+def reply_to(delivery: Delivery) -> Reply | None:
+    """Return where the sender waits for an answer, None if he does not, or wants it where services talk."""
+    if not delivery.reply:
+        return None
+    if delivery.reply.startswith(NO_INBOX):
+        log.warning("answer asked for where services talk", subject=delivery.subject, reply=delivery.reply)
+        return None
+    return Reply(delivery.reply, is_json(delivery.data), delivery.trace, tenants.asked_by(delivery.subject))
 
 
 def _span(delivery: Delivery) -> tracing.Span:

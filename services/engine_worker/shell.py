@@ -15,7 +15,7 @@ import structlog
 from autellix.engine.executor import EngineGoneError, Executor, ProgramOver, Started, Turn
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody
-from autellix.schemas.codec import PROGRAM_ENDS, Decoder, MalformedMessageError, is_json
+from autellix.schemas.codec import PROGRAM_ENDS, Decoder, MalformedMessageError
 from autellix.schemas.ids import CallId, EngineId, Incarnation
 from autellix.schemas.messages import (
     CallHeld,
@@ -40,7 +40,7 @@ from autellix.services.core import Out, Reply, announce, answer
 from autellix.services.engine_worker.core import FORGOTTEN, RELEASED, End, Verdict, WorkerCore
 from autellix.services.engine_worker.lease import Lease
 from autellix.services.engine_worker.stream import CallStream, no_account
-from autellix.services.runner import publish, wall_ms
+from autellix.services.runner import publish, reply_to, wall_ms
 
 log = structlog.get_logger()
 
@@ -131,7 +131,7 @@ class EngineWorker:
 
     def _handler(self, decoder: Decoder[Any], on_message: Callable[..., None]) -> Handler:
         async def handle(delivery: Delivery) -> None:
-            reply = Reply(delivery.reply, is_json(delivery.data)) if delivery.reply else None
+            reply = reply_to(delivery)
             try:
                 on_message(decoder.decode(delivery.data), reply)
             except MalformedMessageError as error:

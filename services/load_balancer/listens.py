@@ -3,7 +3,7 @@
 from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_ENDS, CALL_EVENTS, ENGINE_EVENTS, PROGRAM_ENDS, Decoder
 from autellix.schemas.messages import AdmittedCall, ListEngines, ReleasedCall
-from autellix.services.core import Listen
+from autellix.services.core import Listen, asked
 
 GROUP = "load-balancer"
 
@@ -14,5 +14,5 @@ LISTENS = (
     Listen(subjects.ENGINE_EVENTS, ENGINE_EVENTS),
     *(Listen(subject, PROGRAM_ENDS) for subject in subjects.PROGRAM_ENDS),
     Listen(subjects.CALL_ADMITTED, Decoder(AdmittedCall), GROUP),
-    Listen(subjects.ENGINES_LIST, Decoder(ListEngines), GROUP, answered=True),
+    *asked(subjects.ENGINES_LIST, Decoder(ListEngines), GROUP),
 )

@@ -3,7 +3,7 @@
 from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_EVENTS, PROGRAM_EVENTS, Decoder
 from autellix.schemas.messages import GetProgram, ListPrograms, SubmittedCall
-from autellix.services.core import Listen
+from autellix.services.core import Listen, asked
 
 GROUP = "process-table"
 
@@ -12,6 +12,6 @@ LISTENS = (
     Listen(subjects.CALL_ROUTED_EVENT, CALL_EVENTS),
     Listen(subjects.PROGRAM_EVENTS, PROGRAM_EVENTS),
     Listen(subjects.CALL_SUBMITTED, Decoder(SubmittedCall), GROUP),
-    Listen(subjects.PROGRAMS_LIST, Decoder(ListPrograms), GROUP, answered=True),
-    Listen(subjects.PROGRAMS_GET, Decoder(GetProgram), GROUP, answered=True),
+    *asked(subjects.PROGRAMS_LIST, Decoder(ListPrograms), GROUP),
+    *asked(subjects.PROGRAMS_GET, Decoder(GetProgram), GROUP),
 )

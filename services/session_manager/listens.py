@@ -3,7 +3,7 @@
 from autellix.schemas import subjects
 from autellix.schemas.codec import CALL_ENDS, CALL_EVENTS, Decoder
 from autellix.schemas.messages import CancelCalls, EndSession, ReleasedCall, StartSession, SubmitCall, TouchSession
-from autellix.services.core import Listen
+from autellix.services.core import Listen, asked
 
 GROUP = "session-manager"
 
@@ -11,9 +11,9 @@ LISTENS = (
     *(Listen(subject, CALL_ENDS) for subject in subjects.CALL_ENDS),
     Listen(subjects.CALL_RELEASED, Decoder(ReleasedCall)),
     Listen(subjects.CALL_ROUTED_EVENT, CALL_EVENTS),
-    Listen(subjects.SESSIONS_START, Decoder(StartSession), GROUP, answered=True),
-    Listen(subjects.SESSIONS_TOUCH, Decoder(TouchSession), GROUP, answered=True),
-    Listen(subjects.SESSIONS_END, Decoder(EndSession), GROUP, answered=True),
-    Listen(subjects.CALLS_SUBMIT, Decoder(SubmitCall), GROUP, answered=True),
-    Listen(subjects.CALLS_CANCEL, Decoder(CancelCalls), GROUP, answered=True),
+    *asked(subjects.SESSIONS_START, Decoder(StartSession), GROUP),
+    *asked(subjects.SESSIONS_TOUCH, Decoder(TouchSession), GROUP),
+    *asked(subjects.SESSIONS_END, Decoder(EndSession), GROUP),
+    *asked(subjects.CALLS_SUBMIT, Decoder(SubmitCall), GROUP),
+    *asked(subjects.CALLS_CANCEL, Decoder(CancelCalls), GROUP),
 )
