@@ -26,6 +26,8 @@ class ProgramRecord(msgspec.Struct, tag_field="type", tag="program", kw_only=Tru
     name: str = ""
     source: str = ""
     """What told whose its calls are; see `ProgramStarted`."""
+    tenant: str = ""
+    """Whose program it is; empty without tenants."""
     kind: str = ""
     """What kind of agent it is: the client's word for it, or a hash of its system prompt."""
     state: str = "running"

@@ -38,6 +38,11 @@ def tenant_of(program: ProgramId) -> str:
     return tenant if between and is_name(tenant) else NOBODY
 
 
+def may(tenant: str, program: ProgramId) -> bool:
+    """Tell whether a tenant may know of a program; on bare subjects are those who run it all, and may."""
+    return not tenant or tenant_of(program) == tenant
+
+
 def subject_of(tenant: str, subject: str) -> str:
     """Return the subject that stands for a public one among a tenant's."""
     return f"{_TENANTS}{tenant}.{subject.removeprefix(_ROOT)}" if tenant else subject

@@ -48,6 +48,12 @@ class SessionManagerSettings(Settings, frozen=True, kw_only=True):
     """Live programs; beyond it a start is refused with status 503."""
     program_calls_max: Count = 4096
     """Calls that one program may have open; beyond it a call is refused with status 429."""
+    tenant_programs_max: Count = 20_000
+    """Live programs of one tenant; beyond it a start is refused with status 429."""
+    tenant_calls_max: Count = 8192
+    """Calls that one tenant may have open; beyond it a call is refused with status 429."""
+    calls_max: Count = 100_000
+    """Calls that all may have open; beyond it a call is refused with status 503."""
     body_bytes_max: Count = 4 * 2**20
     """Bytes of a request's JSON text; beyond it the call is refused with status 413."""
 

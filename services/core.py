@@ -84,6 +84,11 @@ def answer(reply: Reply | None, message: msgspec.Struct) -> list[Out]:
     return [Out(reply.subject, message, reply.as_json)] if reply else []
 
 
+def asking(reply: Reply | None) -> str:
+    """Return whose request it is."""
+    return reply.tenant if reply else tenants.NOBODY
+
+
 def announce(event: Event) -> Out:
     """Return the publication of an event on its subject."""
     return Out(subjects.event(event), event)

@@ -12,28 +12,28 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 import structlog
 import uvloop
 
-from autellix.schemas import subjects, tenants
+from autellix.schemas import tenants
 from autellix.schemas.base import ErrorBody
-from autellix.schemas.codec import MalformedMessageError, encode, is_json
-from autellix.schemas.messages import EngineList, Failed, Finished, MetricsText, ProgramList, ProgramRecord
+from autellix.schemas.codec import MalformedMessageError, is_json
+from autellix.schemas.messages import Failed
 from autellix.services import logs, notify, tracing
-from autellix.services.bus import Bus, BusDownError, Delivery, Handler, Subscription
+from autellix.services.bus import Bus, Delivery, Handler, Subscription
 from autellix.services.config import StartError
 from autellix.services.core import Core, Listen, Out, Reply
 from autellix.services.nats_bus import NatsBus, connect
+from autellix.services.publishing import NOTHING, error_facts, ids_of, publish
 
 log = structlog.get_logger()
 
 VERSION = "0.1.0"
 NO_INBOX = ("autellix.", "$")
 """How no inbox begins: an answer there would be taken for something that its sender may not say."""
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def wall_ms() -> float:
@@ -186,49 +186,6 @@ def _span(delivery: Delivery) -> tracing.Span:
         "messaging.operation.type": "process",
     }
     return tracing.span(f"process {delivery.subject}", delivery.trace, attributes)
-
-
-ANSWERS = (Finished, ProgramList, ProgramRecord, EngineList, MetricsText)
-"""What somebody waits for and may grow beyond what the bus carries."""
-
-
-async def publish(bus: Bus, out: Out, ids: Mapping[str, str] = NOTHING) -> None:
-    """Publish one message; what cannot be carried is logged, and who waits for it gets a failure in its place.
-
-    Args:
-        bus: Where to.
-        out: The message.
-        ids: What the message that it answers names, for the log.
-    """
-    trace: str = getattr(getattr(out.message, "call", None), "trace", "")
-    try:
-        await bus.publish(out.subject, encode(out.message, as_json=out.as_json), trace=trace)
-    except (ValueError, BusDownError) as error:
-        log.error("not published", subject=out.subject, error=str(error), **{**ids, **ids_of(out.message)})  # noqa: TRY400
-        if isinstance(error, ValueError) and isinstance(out.message, ANSWERS):
-            await publish(bus, Out(out.subject, _unsent(out.message, error), out.as_json), ids)
-    if out.subject.startswith(subjects.PROGRAM_EVENTS.rstrip("*")):
-        log.info(str(out.message.__struct_config__.tag), **ids_of(out.message))
-
-
-def _unsent(message: Any, error: ValueError) -> Failed:
-    text = f"The answer cannot be sent: {error}."
-    body = ErrorBody(message=text, type="server_error", code="answer_not_sent")
-    return Failed(status=500, error=body, call_id=getattr(message, "call_id", None))
-
-
-def ids_of(message: Any) -> dict[str, str]:
-    """Return the ids that a message names, to be bound to log lines."""
-    source = getattr(message, "call", message)
-    names = ("program_id", "call_id", "engine_id")
-    found = {name: getattr(source, name, None) or getattr(message, name, None) for name in names}
-    return {name: value for name, value in found.items() if value}
-
-
-def error_facts(error: ErrorBody) -> dict[str, str]:
-    """Return what an error says, to be bound to a log line."""
-    facts = {"error": error.message, "code": error.code, "param": error.param}
-    return {name: value for name, value in facts.items() if value}
 
 
 Application = Callable[[NatsBus], AbstractAsyncContextManager[Any]]

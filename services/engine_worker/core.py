@@ -34,6 +34,7 @@ from autellix.schemas.messages import (
     CallResumed,
     CallStarted,
     CallTurn,
+    EngineDown,
     EngineLoad,
     EngineUp,
     Failed,
@@ -101,6 +102,10 @@ class WorkerCore:
     def up(self, info: EngineInfo, *, now_ms: float) -> EngineUp:
         """Return the event that tells of a new engine."""
         return EngineUp(engine_id=self.engine_id, incarnation=self.incarnation, at_ms=now_ms, **info._asdict())
+
+    def down(self, reason: str, *, now_ms: float) -> EngineDown:
+        """Return the event that tells that the engine left."""
+        return EngineDown(engine_id=self.engine_id, incarnation=self.incarnation, reason=reason, at_ms=now_ms)
 
     def heartbeat(self, info: EngineInfo, load: Load, *, now_ms: float) -> EngineLoad:
         """Return the event that tells how busy the engine is."""

@@ -21,7 +21,6 @@ from autellix.schemas.messages import (
     CallHeld,
     CancelCalls,
     ControlEngine,
-    EngineDown,
     EngineLoad,
     EngineSeries,
     EngineUp,
@@ -40,7 +39,8 @@ from autellix.services.core import Out, Reply, announce, answer
 from autellix.services.engine_worker.core import FORGOTTEN, RELEASED, End, Verdict, WorkerCore
 from autellix.services.engine_worker.lease import Lease
 from autellix.services.engine_worker.stream import CallStream, no_account
-from autellix.services.runner import publish, reply_to, wall_ms
+from autellix.services.publishing import publish
+from autellix.services.runner import reply_to, wall_ms
 
 log = structlog.get_logger()
 
@@ -116,7 +116,7 @@ class EngineWorker:
         await self._wait_for_calls(LAST_WORDS_S)
         for subscription in self._subscriptions:  # what arrives until then is still refused
             await subscription.unsubscribe()
-        self._say(announce(self._down(self._parting)))
+        self._say(announce(self._core.down(self._parting, now_ms=wall_ms())))
         with contextlib.suppress(TimeoutError):  # the bus may be away
             await asyncio.wait_for(self._outbox.join(), LAST_WORDS_S)
         for task in self._background:
@@ -285,11 +285,6 @@ class EngineWorker:
 
     def _load(self) -> EngineLoad:
         return self._core.heartbeat(self._executor.info, self._executor.load(), now_ms=wall_ms())
-
-    def _down(self, reason: str) -> EngineDown:
-        return EngineDown(
-            engine_id=self._core.engine_id, incarnation=self._core.incarnation, reason=reason, at_ms=wall_ms()
-        )
 
 
 def _stopping() -> ErrorBody:

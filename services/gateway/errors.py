@@ -14,7 +14,7 @@ from autellix.schemas.base import ErrorBody
 from autellix.schemas.openai import InvalidRequestError
 from autellix.services.gateway import answers
 from autellix.services.gateway.shapes import shape_of
-from autellix.services.runner import error_facts
+from autellix.services.publishing import error_facts
 
 log = structlog.get_logger()
 

@@ -24,7 +24,7 @@ from autellix.schemas.messages import Accepted, CancelCalls, Chunk, EndSession, 
 from autellix.schemas.stream import FrameOrder
 from autellix.services.bus import Bus, BusDownError, Delivery, PayloadTooLargeError, Subscription
 from autellix.services.gateway import failures
-from autellix.services.runner import ids_of
+from autellix.services.publishing import ids_of
 
 log = structlog.get_logger()
 

@@ -28,7 +28,8 @@ from autellix.services.metrics.core import MetricsCore
 from autellix.services.metrics.engine_series import EngineSeriesCollector
 from autellix.services.metrics.exporter import Exporter
 from autellix.services.metrics.listens import GROUP, LISTENS
-from autellix.services.runner import CoreRunner, publish, wall_ms
+from autellix.services.publishing import publish
+from autellix.services.runner import CoreRunner, wall_ms
 from autellix.services.web import WebServer, health_routes
 
 Encoder = Callable[[Any], bytes]

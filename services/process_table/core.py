@@ -18,9 +18,8 @@ from typing import Any
 import msgspec
 
 from autellix.engine.policy.accounting import Attained, fold
-from autellix.schemas import subjects
-from autellix.schemas.base import ErrorBody, Message
-from autellix.schemas.identity import BEGUN
+from autellix.schemas import subjects, tenants
+from autellix.schemas.base import Message
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import (
     AdmittedCall,
@@ -31,20 +30,19 @@ from autellix.schemas.messages import (
     CallFinished,
     CallRouted,
     Event,
-    Failed,
     GetProgram,
     ListPrograms,
     ProgramEnded,
     ProgramExpired,
     ProgramFacts,
-    ProgramList,
     ProgramRecord,
     ProgramStarted,
     SubmittedCall,
     ThreadRecord,
 )
 from autellix.services.config import ProcessTableSettings
-from autellix.services.core import Out, Reply, announce, answer
+from autellix.services.core import Out, Reply, announce, answer, asking
+from autellix.services.process_table.answers import found, listed
 from autellix.services.process_table.lessons import Lessons
 from autellix.services.process_table.prompts import PromptEstimator
 from autellix.services.process_table.rows import SNAPSHOTS, Row, TableSnapshot
@@ -86,9 +84,9 @@ class ProcessTable:
             case ProgramExpired():
                 self._program_over(message.program_id, "expired", message.at_ms)
             case ListPrograms():
-                return answer(reply, self._list(message, now_ms))
+                return answer(reply, listed(self._rows, self._ended, message, asking(reply), now_ms))
             case GetProgram():
-                return answer(reply, self._get(message, now_ms))
+                return answer(reply, found(self._rows, message, asking(reply), now_ms))
         return ()
 
     def tick(self, now_ms: float) -> Iterable[Out]:
@@ -138,7 +136,8 @@ class ProcessTable:
         if row is None:
             gone = program_id in self._gone
             state = "ended" if gone else "running"
-            record = ProgramRecord(program_id=program_id, started_at_ms=at_ms, state=state)
+            tenant = tenants.tenant_of(program_id)
+            record = ProgramRecord(program_id=program_id, tenant=tenant, started_at_ms=at_ms, state=state)
             row = Row(record=record, has_taught=gone)
             if not gone:
                 self._rows[program_id] = row
@@ -267,31 +266,6 @@ class ProcessTable:
         if not (row.live or row.has_taught):
             row.has_taught = True
             self._lessons.program_ended(row.record.kind, row.record.service_ms)
-
-    def _list(self, request: ListPrograms, now_ms: float) -> ProgramList:
-        running = [program_id for program_id, row in self._rows.items() if row.record.state == "running"]
-        ended = list(self._ended) if request.include_ended else []
-        shown = {*_last(ended, request.ended_max), *_last(running, request.running_max)}
-        records = [row.settle(now_ms) for program_id, row in self._rows.items() if program_id in shown]
-        if not request.with_threads:
-            records = [msgspec.structs.replace(record, threads={}) for record in records]
-        return ProgramList(programs=records, at_ms=now_ms)
-
-    def _get(self, request: GetProgram, now_ms: float) -> ProgramRecord | Failed:
-        row = self._rows.get(request.program_id) or self._last_named(request.program_id)
-        if row:
-            return row.settle(now_ms)
-        error = ErrorBody(message="No such program.", type="not_found_error", code="program_not_found")
-        return Failed(status=404, error=error)
-
-    def _last_named(self, name: str) -> Row | None:
-        """Return the program that began last with its client's name for it; a label is no name."""
-        named = (row for row in reversed(self._rows.values()) if row.record.source != BEGUN)
-        return next((row for row in named if name and row.record.name == name), None)
-
-
-def _last(programs: list[ProgramId], count: int | None) -> list[ProgramId]:
-    return programs if count is None else programs[max(0, len(programs) - count) :]
 
 
 def _remember(memory: OrderedDict[Any, Any], name: str, value: Any) -> None:

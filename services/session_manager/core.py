@@ -12,21 +12,19 @@ Rules:
   does one that its engine gave back.
 * A program's kind is what the client says it is, at its start or with its first call; else that call's system prompt
   tells it. Nothing changes it later.
-* A program has so many calls open at most; a tree that branches without an end is told to wait.
+* A program has so many calls open at most, and so has a tenant; a tree that branches without an end is told to wait.
+* A tenant's programs are for the others as if they did not exist. Who asks on a bare subject runs it all.
 * A call that was given up and that nobody has any more ends here.
 * To cancel a program's calls is to cancel each that is live now; the program goes on, and a named one may come again.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable
 from math import isfinite
 
-import msgspec
-
-from autellix.schemas import subjects
+from autellix.schemas import subjects, tenants
 from autellix.schemas.base import Message
-from autellix.schemas.identity import BEGUN, NOBODY, SOURCES, response_id
-from autellix.schemas.ids import CallId, ProgramId
+from autellix.schemas.identity import BEGUN, NOBODY, SOURCES
+from autellix.schemas.ids import ProgramId
 from autellix.schemas.messages import (
     Accepted,
     Call,
@@ -54,9 +52,11 @@ from autellix.schemas.messages import (
 )
 from autellix.schemas.openai import RESPONSES, InvalidRequestError, check, generates, invalid
 from autellix.services.config import SessionManagerSettings
-from autellix.services.core import Out, Reply, announce, answer
+from autellix.services.core import Out, Reply, announce, answer, asking
 from autellix.services.session_manager.checks import check_call, check_name
+from autellix.services.session_manager.ids import Ids, is_named
 from autellix.services.session_manager.kinds import kind_of
+from autellix.services.session_manager.limits import check_room_for_call, check_room_for_program
 from autellix.services.session_manager.orphans import Orphan, Orphans
 from autellix.services.session_manager.sessions import Session, Sessions
 from autellix.services.session_manager.unrouted import Unrouted, end_lost
@@ -67,8 +67,7 @@ class SessionManager:
 
     def __init__(self, settings: SessionManagerSettings, *, new_id: Callable[[], str], secret: bytes) -> None:
         self._settings = settings
-        self._new_id = new_id
-        self._secret = secret
+        self._ids = Ids(new_id, secret)
         self._sessions = Sessions()
         self._unrouted = Unrouted()
         self._orphans = Orphans()
@@ -135,14 +134,13 @@ class SessionManager:
         if not (isfinite(ttl_ms) and 0 < ttl_ms <= self._settings.ttl_max_s * 1000):
             raise invalid(f"ttl_ms must be above 0 and at most {self._settings.ttl_max_s * 1000:.0f}.", param="ttl_ms")
         check_name(request.agent, "agent")
-        session = Session(program_id=ProgramId(self._new_id()), ttl_ms=ttl_ms, kind=request.agent or None)
+        session = Session(program_id=self._ids.program(asking(reply)), ttl_ms=ttl_ms, kind=request.agent or None)
         outs = self._open(session, request.name, BEGUN, now_ms)
         return [*outs, *answer(reply, SessionStarted(program_id=session.program_id, ttl_ms=ttl_ms))]
 
     def _open(self, session: Session, name: str, source: str, now_ms: float) -> list[Out]:
         """Begin a program and return what is to be said of it."""
-        if len(self._sessions) >= self._settings.programs_max:
-            raise invalid("Too many live programs; try again later.", code="too_many_programs", status=503)
+        check_room_for_program(self._sessions, tenants.tenant_of(session.program_id), self._settings)
         session.expires_at_ms = now_ms + session.ttl_ms
         self._sessions.add(session)
         started = ProgramStarted(
@@ -157,13 +155,14 @@ class SessionManager:
         return [announce(started)]
 
     def _touch(self, request: TouchSession, now_ms: float, reply: Reply | None) -> list[Out]:
-        session = self._known(request.program_id)
+        session = self._known(request.program_id, asking(reply))
         session.expires_at_ms = now_ms + session.ttl_ms
         return answer(reply, SessionTouched(program_id=session.program_id, ttl_ms=session.ttl_ms))
 
     def _end(self, request: EndSession, now_ms: float, reply: Reply | None) -> list[Out]:
         answered = answer(reply, SessionEnded(program_id=request.program_id))
-        session = self._sessions.get(request.program_id) or self._sessions.get(self._named(request.program_id))
+        tenant = asking(reply)
+        session = self._called(request.program_id, tenant)
         if session is None:
             return answered
         self._sessions.remove(session.program_id)
@@ -177,10 +176,15 @@ class SessionManager:
         if not (request.call_id or request.program_id):
             raise invalid("Name a call_id or a program_id.", param="call_id")
         check_name(request.call_id or "", "call_id")
-        session = self._sessions.get(request.program_id) if request.program_id and not request.call_id else None
-        orders = self._cancel_live(session) if session else [Out(subjects.CALL_CANCEL, request)]
-        if request.call_id and (owner := self._sessions.of_call(request.call_id)):
-            self._orphans.add(Orphan(request.call_id, owner.program_id, owner.live[request.call_id]))
+        tenant = asking(reply)
+        orders = [] if tenant else [Out(subjects.CALL_CANCEL, request)]  # who runs it all may know what we do not
+        if request.call_id:
+            owner = self._sessions.of_call(request.call_id)
+            if owner and tenants.may(tenant, owner.program_id):
+                self._orphans.add(Orphan(request.call_id, owner.program_id, owner.live[request.call_id]))
+                orders = [Out(subjects.CALL_CANCEL, request)]
+        elif request.program_id and (session := self._get(request.program_id, tenant)):
+            orders = self._cancel_live(session)
         return [*orders, *answer(reply, CancelAccepted())]
 
     def _cancel_live(self, session: Session) -> list[Out]:
@@ -195,18 +199,19 @@ class SessionManager:
             return []
         asked, text = check(request.api, request.body)
         check_call(request, text, self._settings)
-        session, outs = self._session_of(request, now_ms)
-        if len(session.live) >= self._settings.program_calls_max:
-            limit = f"The program has {len(session.live)} calls open, its limit."
-            raise invalid(limit, code="too_many_calls_of_program", status=429)
+        outs: list[Out] = []
+        session = self._live_one(request, reply.tenant)
+        check_room_for_call(self._sessions, session, reply.tenant, self._settings)
+        if session is None:
+            session, outs = self._begin(request, reply.tenant, now_ms)
         call = Call(
-            call_id=CallId(f"call-{self._new_id()}"),
+            call_id=self._ids.call(),
             program_id=session.program_id,
             thread_id=request.thread_id or session.idle_thread(),
             parents=request.parents,
             api=request.api,
             model=asked.model or "",
-            body=self._body(request, text, session.program_id),
+            body=self._ids.into(text, session.program_id) if request.api == RESPONSES else text,
             stream=bool(asked.stream),
             reply_to=reply.subject,
             reply_json=reply.as_json,
@@ -216,7 +221,7 @@ class SessionManager:
         )
         if session.kind is None and (request.agent or generates(request.api)):
             session.kind = request.agent or kind_of(asked)
-        session.live[call.call_id] = call.thread_id
+        self._sessions.begin(session, call.call_id, call.thread_id)
         # first: everything else may come later
         passed_on = Out(subjects.CALL_SUBMITTED, SubmittedCall(call=call, kind=session.kind or ""))
         self._unrouted.add(call, passed_on)
@@ -228,35 +233,34 @@ class SessionManager:
             announce(_submitted(call)),
         ]
 
-    def _body(self, request: SubmitCall, text: bytes, program_id: ProgramId) -> bytes:
-        """Return the body as the engine gets it: a response's id names its program, for who goes on from there."""
-        if request.api != RESPONSES:
-            return text
-        return msgspec.json.encode({**msgspec.json.decode(text), "request_id": response_id(program_id, self._new_id())})
-
-    def _session_of(self, request: SubmitCall, now_ms: float) -> tuple[Session, list[Out]]:
-        """Return the session a call belongs to and what starting it, if that is needed, has to say."""
+    def _live_one(self, request: SubmitCall, tenant: str) -> Session | None:
+        """Return the program that a call belongs to, None if it is to begin one."""
         if request.program_id:
-            return self._known(request.program_id), []
-        ttl_ms = self._settings.ttl_s * 1000
-        if request.session and request.session.strip():
-            program_id = self._named(request.session)
-            known = self._sessions.get(program_id) or self._sessions.get(ProgramId(request.session))
-            if known:
-                return known, []
-            session = Session(program_id=program_id, ttl_ms=ttl_ms, kind=request.agent or None)
-            return session, self._open(session, request.session, _source(request, "session"), now_ms)
+            return self._known(request.program_id, tenant)
+        return self._called(request.session or "", tenant) if is_named(request) else None
+
+    def _begin(self, request: SubmitCall, tenant: str, now_ms: float) -> tuple[Session, list[Out]]:
+        """Begin the program that a call is the first of, and return what is to be said of it."""
+        named = is_named(request)
         session = Session(
-            program_id=ProgramId(self._new_id()), ttl_ms=ttl_ms, kind=request.agent or None, single_call=True
+            program_id=self._ids.named(request.session or "", tenant) if named else self._ids.program(tenant),
+            ttl_ms=self._settings.ttl_s * 1000,
+            kind=request.agent or None,
+            single_call=not named,
         )
-        return session, self._open(session, "", _source(request, NOBODY), now_ms)
+        # what told whose it is becomes a label, so clients cannot make names for it up
+        source = request.source if request.source in SOURCES else ("session" if named else NOBODY)
+        return session, self._open(session, (request.session or "") if named else "", source, now_ms)
 
-    def _named(self, name: str) -> ProgramId:
-        digest = hashlib.blake2b(name.encode(), key=self._secret, digest_size=16)
-        return ProgramId(digest.hexdigest())
+    def _called(self, name: str, tenant: str) -> Session | None:
+        """Return the program that its client calls so, or else that has this id."""
+        return self._sessions.get(self._ids.named(name, tenant)) or self._get(ProgramId(name), tenant)
 
-    def _known(self, program_id: ProgramId) -> Session:
-        session = self._sessions.get(program_id)
+    def _get(self, program_id: ProgramId, tenant: str) -> Session | None:
+        return self._sessions.get(program_id) if tenants.may(tenant, program_id) else None
+
+    def _known(self, program_id: ProgramId, tenant: str) -> Session:
+        session = self._get(program_id, tenant)
         if session is None:
             text = f"No live program {program_id[:64]!r}: it was never started, has ended or has expired."
             raise invalid(text, param="program_id", code="program_not_found", status=404)
@@ -265,19 +269,14 @@ class SessionManager:
     def _call_ended(self, event: CallFinished | CallFailed | CallCancelled, now_ms: float) -> list[Out]:
         self._unrouted.settle(event.call_id)
         self._orphans.settle(event.call_id)
-        session = self._sessions.get(event.program_id)
-        if session is None or session.live.pop(event.call_id, None) is None:
+        session = self._sessions.end(event.program_id, event.call_id)
+        if session is None:
             return []
         session.expires_at_ms = now_ms + session.ttl_ms
         if not session.single_call:
             return []
         self._sessions.remove(session.program_id)
         return [announce(ProgramEnded(program_id=session.program_id, at_ms=now_ms))]
-
-
-def _source(request: SubmitCall, default: str) -> str:
-    """Return what told whose call it is; it becomes a label, so clients cannot make names for it up."""
-    return request.source if request.source in SOURCES else default
 
 
 def _submitted(call: Call) -> CallSubmitted:

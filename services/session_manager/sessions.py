@@ -5,15 +5,19 @@ Rules of coming back:
 * A call that ended is not live, in whatever order its events come.
 * A call that was live and is not heard of for an hour has ended with whoever had it.
 * A program of one call whose end was heard, but not the program's own, is over now.
+
+How many programs and calls are live is known for each tenant.
 """
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
+from autellix.schemas import tenants
 from autellix.schemas.codec import Decoder
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import (
@@ -65,6 +69,12 @@ class Sessions:
         self._sessions: dict[ProgramId, Session] = {}
         self._expiry: list[tuple[float, int, Session]] = []
         self._numbers = itertools.count()
+        self._owners: dict[CallId, ProgramId] = {}
+        """The programs of the live calls."""
+        self.programs_of: Counter[str] = Counter()
+        """Live programs by tenant."""
+        self.calls_of: Counter[str] = Counter()
+        """Live calls by tenant, of live programs."""
         self._ended: set[CallId] = set()
         """While coming back: calls that ended."""
         self._earlier: dict[CallId, float] = {}
@@ -79,16 +89,50 @@ class Sessions:
 
     def of_call(self, call_id: CallId) -> Session | None:
         """Return the program that a call is live in."""
-        return next((session for session in self._sessions.values() if call_id in session.live), None)
+        owner = self._owners.get(call_id)
+        return self._sessions.get(owner) if owner else None
+
+    @property
+    def calls(self) -> int:
+        """How many calls of live programs are live."""
+        return len(self._owners)
 
     def add(self, session: Session) -> None:
         """Take in a program."""
+        self.remove(session.program_id)
         self._sessions[session.program_id] = session
+        tenant = tenants.tenant_of(session.program_id)
+        self.programs_of[tenant] += 1
+        self.calls_of[tenant] += len(session.live)
+        self._owners |= dict.fromkeys(session.live, session.program_id)
         self._watch(session)
 
     def remove(self, program_id: ProgramId) -> Session | None:
-        """Take out a program, and return it if it was there."""
-        return self._sessions.pop(program_id, None)
+        """Take out a program, and return it if it was there; its calls go on and count no more."""
+        session = self._sessions.pop(program_id, None)
+        if session:
+            tenant = tenants.tenant_of(program_id)
+            self.programs_of[tenant] -= 1
+            self.calls_of[tenant] -= len(session.live)
+            for call_id in session.live:
+                del self._owners[call_id]
+        return session
+
+    def begin(self, session: Session, call_id: CallId, thread_id: ThreadId) -> None:
+        """Take in a call of a live program."""
+        if call_id not in session.live:
+            self._owners[call_id] = session.program_id
+            self.calls_of[tenants.tenant_of(session.program_id)] += 1
+        session.live[call_id] = thread_id
+
+    def end(self, program_id: ProgramId, call_id: CallId) -> Session | None:
+        """Take out a call, and return its program if it was live in one."""
+        session = self._sessions.get(program_id)
+        if session is None or session.live.pop(call_id, None) is None:
+            return None
+        del self._owners[call_id]
+        self.calls_of[tenants.tenant_of(program_id)] -= 1
+        return session
 
     def expired(self, now_ms: float) -> Iterator[Session]:
         """Take out the programs that were idle for too long; one with a live call is not idle."""
@@ -101,7 +145,7 @@ class Sessions:
             if session.expires_at_ms > now_ms:
                 self._watch(session)
                 continue
-            del self._sessions[session.program_id]
+            self.remove(session.program_id)
             yield session
 
     def _watch(self, session: Session) -> None:
@@ -130,15 +174,15 @@ class Sessions:
             case ProgramStarted():
                 self._started(event, now_ms)
             case ProgramEnded() | ProgramExpired():
-                self._sessions.pop(event.program_id, None)
+                self.remove(event.program_id)
             case CallSubmitted():
                 session = self._sessions.get(event.program_id)
                 if session and event.call_id not in self._ended:
-                    session.live[event.call_id] = event.thread_id
+                    self.begin(session, event.call_id, event.thread_id)
             case CallFinished() | CallFailed() | CallCancelled():
                 self._ended.add(event.call_id)
-                session = self._sessions.get(event.program_id)
-                if session and session.live.pop(event.call_id, None) and session.single_call:
+                session = self.end(event.program_id, event.call_id)
+                if session and session.single_call:
                     session.expires_at_ms = now_ms
                     self._watch(session)
 

@@ -25,7 +25,8 @@ from autellix.schemas.messages import (
 from autellix.services.bus import Delivery
 from autellix.services.core import Listen, Out, Reply, answer
 from autellix.services.memory_bus import MemoryBus, MemoryHub
-from autellix.services.runner import CoreRunner, ids_of
+from autellix.services.publishing import ids_of
+from autellix.services.runner import CoreRunner
 
 STARTED = SessionStarted(program_id=ProgramId("p"), ttl_ms=1.0)
 DOWN = EngineDown(engine_id=EngineId("e0"), incarnation=Incarnation("i1"), reason="", at_ms=0.0)
