@@ -27,6 +27,7 @@ from autellix.schemas.base import Message
 from autellix.schemas.codec import FRAMES, Decoder, MalformedMessageError, encode
 from autellix.schemas.frames import Accepted, Failed
 from autellix.schemas.messages import CancelCalls, SessionAnswer, TableAnswer
+from autellix.schemas.nats_access import Access, AccessError, options
 from autellix.schemas.trace_context import with_context
 
 log = logging.getLogger("autellix")
@@ -46,12 +47,14 @@ class Connection:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._prefix = client.new_inbox()
+        self._prefix = ""
+        """Of its inboxes; once it is connected."""
         self._names = itertools.count(1)
         self._inboxes: dict[str, Inbox] = {}
 
     async def listen(self) -> None:
         """Subscribe to all inboxes at once; on return the server knows."""
+        self._prefix = self._client.new_inbox()
         await self._client.subscribe(f"{self._prefix}.*", cb=self._dispatch)
         await self._client.flush()
 
@@ -175,6 +178,10 @@ async def connect(url: str) -> Connection:
     """
     client = Client()
     connected, connection = False, Connection(client)
+    try:
+        known_by = options(_access())
+    except AccessError as error:
+        raise UnreachableError(str(error)) from error
 
     async def on_error(error: Exception) -> None:
         if not connected:
@@ -190,6 +197,7 @@ async def connect(url: str) -> Connection:
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=RECONNECT_WAIT_S,
                 reconnected_cb=connection.reconnected,
+                **known_by,
             )
             await connection.listen()
         connected = True
@@ -199,6 +207,12 @@ async def connect(url: str) -> Connection:
         if not connected:
             await client.close()
     return connection
+
+
+def _access() -> Access:
+    """Return how this process is known to NATS, as the environment says."""
+    names = ("NKEY", "CA", "CERTIFICATE", "CERTIFICATE_KEY")
+    return Access(*(os.environ.get(f"AUTELLIX_NATS_{name}", "") for name in names))
 
 
 def without_secret(url: str) -> str:

@@ -28,6 +28,14 @@ class NatsSettings(Settings, frozen=True, kw_only=True):
     """`[nats]`."""
 
     url: str = "nats://127.0.0.1:4222"
+    nkeys: str = ""
+    """The folder of nkey seeds that `autellix access nats` wrote, each service's its own; empty: none is asked for."""
+    ca: str = ""
+    """Certificates (PEM) that vouch for the server; empty: those that the system trusts, where the URL is `tls://`."""
+    certificate: str = ""
+    """This service's certificate (PEM), where the server asks for one."""
+    certificate_key: str = ""
+    """The key (PEM) of that certificate."""
 
 
 class LogSettings(Settings, frozen=True, kw_only=True):
@@ -139,6 +147,8 @@ class GatewaySettings(HttpSettings, frozen=True, kw_only=True):
     """`[gateway]`."""
 
     port: Port = 8000
+    api_keys: str = ""
+    """A file of API keys, made by `autellix access key`; empty: everybody may ask, and there are no tenants."""
     body_bytes_max: Count = 4 * 2**20
     heartbeat_s: Positive = 10.0
     """Silence on an event stream after which a comment line is sent, so that proxies do not cut it."""

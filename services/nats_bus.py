@@ -20,8 +20,10 @@ from nats.errors import (
 from nats.js.errors import BadRequestError
 from nats.micro import add_service
 
+from autellix.schemas.nats_access import ANYBODY, Access, AccessError, options
 from autellix.schemas.trace_context import context_of, with_context
 from autellix.services.bus import BusDownError, Delivery, Handler, PayloadTooLargeError, Subscription
+from autellix.services.config import StartError
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -131,7 +133,8 @@ class NatsBus:
         """Return a bucket of keys and values, bounded by size; each key has its latest value only."""
         jetstream = self._client.jetstream()
         try:
-            return await jetstream.create_key_value(bucket=name, history=1, max_bytes=max_bytes)
+            # direct: a key is read by its name, which the server can allow or not
+            return await jetstream.create_key_value(bucket=name, history=1, max_bytes=max_bytes, direct=True)
         except BadRequestError:  # it exists with another bound
             return await jetstream.key_value(name)
 
@@ -187,8 +190,16 @@ class ConnectionReport:
         log.info("nats reconnected")
 
 
-async def connect(url: str, *, name: str) -> NatsBus:
-    """Return a connection to the server at `url`, waiting for it as long as it takes."""
+async def connect(url: str, *, name: str, access: Access = ANYBODY) -> NatsBus:
+    """Return a connection to the server at `url`, waiting for it as long as it takes.
+
+    Raises:
+        StartError: when what is needed to be let in cannot be used.
+    """
+    try:
+        known_by = options(access)
+    except AccessError as error:
+        raise StartError(str(error)) from error
     client = Client()
     report = ConnectionReport(client)
     await client.connect(
@@ -200,5 +211,6 @@ async def connect(url: str, *, name: str) -> NatsBus:
         max_reconnect_attempts=-1,
         reconnect_time_wait=RECONNECT_WAIT_S,
         drain_timeout=10,
+        **known_by,
     )
     return NatsBus(client)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,9 +23,10 @@ from autellix.schemas import tenants
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import MalformedMessageError, is_json
 from autellix.schemas.messages import Failed
+from autellix.schemas.nats_access import Access
 from autellix.services import logs, notify, tracing
 from autellix.services.bus import Bus, Delivery, Handler, Subscription
-from autellix.services.config import StartError
+from autellix.services.config import NatsSettings, StartError
 from autellix.services.core import Core, Listen, Out, Reply
 from autellix.services.nats_bus import NatsBus, connect
 from autellix.services.publishing import NOTHING, error_facts, ids_of, publish
@@ -211,11 +213,11 @@ class StopSignal:
             loop.remove_signal_handler(name)
 
 
-async def live(name: str, nats_url: str, application: Application) -> None:
+async def live(name: str, nats: NatsSettings, application: Application) -> None:
     """Live the life of a service process until it is told to stop: at once while it starts, else by draining."""
     with StopSignal() as stop:
         ready = asyncio.Event()
-        life = asyncio.create_task(_serve(name, nats_url, application, ready, stop.event))
+        life = asyncio.create_task(_serve(name, nats, application, ready, stop.event))
         stopping = asyncio.create_task(stop.event.wait())
         await asyncio.wait({life, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -227,10 +229,14 @@ async def live(name: str, nats_url: str, application: Application) -> None:
     log.info("stopped")
 
 
-async def _serve(name: str, nats_url: str, application: Application, ready: asyncio.Event, stop: asyncio.Event) -> None:
+async def _serve(
+    name: str, nats: NatsSettings, application: Application, ready: asyncio.Event, stop: asyncio.Event
+) -> None:
     """Wait for NATS, start, say ready, work until `stop`, drain."""
-    log.info("waiting for nats", url=nats_url)
-    bus = await connect(nats_url, name=name)
+    log.info("waiting for nats", url=nats.url)
+    nkey = str(Path(nats.nkeys) / f"{name}.nk") if nats.nkeys else ""
+    access = Access(nkey, nats.ca, nats.certificate, nats.certificate_key)
+    bus = await connect(nats.url, name=name, access=access)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(bus.close)
         await stack.enter_async_context(application(bus))
@@ -244,13 +250,13 @@ async def _serve(name: str, nats_url: str, application: Application, ready: asyn
         log.info("draining")
 
 
-def run_process(name: str, nats_url: str, log_level: str, application: Application) -> None:
+def run_process(name: str, nats: NatsSettings, log_level: str, application: Application) -> None:
     """Run a service process and return when it has drained; one that fails is one log line and status 1."""
     logs.setup(name, log_level)
     try:
         tracing.setup(name)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(live(name, nats_url, application))
+            runner.run(live(name, nats, application))
     except StartError as error:
         log.error("cannot start", error=str(error))  # noqa: TRY400 - the text says it all
         sys.exit(1)

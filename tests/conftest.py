@@ -13,7 +13,7 @@ SERVER = Path(sysconfig.get_path("scripts")) / "nats-server"
 START_S = 10.0
 
 
-def _url_of(ports: Path) -> str:
+def written_url(ports: Path) -> str:
     """Return the URL in the file that the server writes once it listens."""
     until = time.monotonic() + START_S
     while time.monotonic() < until:
@@ -32,6 +32,6 @@ def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     store = ["-js", "-sd", str(folder / "jetstream")]
     with (folder / "log").open("wb") as log, subprocess.Popen([SERVER, *where, *store], stderr=log) as server:
         try:
-            yield _url_of(folder)
+            yield written_url(folder)
         finally:
             server.kill()

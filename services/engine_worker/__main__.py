@@ -39,7 +39,7 @@ def main() -> None:
         ):
             yield
 
-    run_process("engine-worker", settings.nats.url, settings.log.level, application)
+    run_process("engine-worker", settings.nats, settings.log.level, application)
     sys.exit(1 if died else 0)
 
 

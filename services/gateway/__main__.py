@@ -16,7 +16,7 @@ def main() -> None:
     def application(bus: Bus) -> AbstractAsyncContextManager[WebServer]:
         return gateway(bus, settings.gateway, silence_s=settings.load_balancer.engine_silence_s)
 
-    run_process("gateway", settings.nats.url, settings.log.level, application)
+    run_process("gateway", settings.nats, settings.log.level, application)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -16,12 +17,14 @@ from autellix.schemas import subjects
 from autellix.schemas.messages import Failed, Finished, GetMetrics, MetricsText
 from autellix.schemas.openai import APIS, invalid
 from autellix.services import tracing
+from autellix.services.api_keys import ApiKeys
 from autellix.services.bus import Bus
 from autellix.services.config import GatewaySettings
 from autellix.services.gateway import answers, failures, submission
 from autellix.services.gateway.asking import Services
 from autellix.services.gateway.core import EngineRotation
 from autellix.services.gateway.dashboard import Dashboard
+from autellix.services.gateway.door import Door
 from autellix.services.gateway.errors import ERRORS, on_error, request_id
 from autellix.services.gateway.identity import Identities
 from autellix.services.gateway.listens import LISTENS
@@ -41,7 +44,8 @@ async def gateway(bus: Bus, settings: GatewaySettings, *, silence_s: float) -> A
     async with Inbox(bus) as inbox, CoreRunner(bus, rotation, LISTENS):
         dashboard = Dashboard(bus, Services(bus, settings.first_frame_s))
         app = application(bus, inbox, rotation, dashboard, settings)
-        async with WebServer(app, settings, drain_s=settings.drain_s + 5) as server:
+        keys = ApiKeys(Path(settings.api_keys)) if settings.api_keys else None
+        async with WebServer(Door(app, keys), settings, drain_s=settings.drain_s + 5) as server:
             try:
                 yield server
             finally:
@@ -116,7 +120,8 @@ class CallEndpoint:
         span = tracing.span(name, call.trace, about, server=True)
         facts: tracing.Attributes = {}
         try:
-            async with self._inbox.submit(call.payload, trace=span.context, final=call.final) as stream:
+            submitted = self._inbox.submit(call.payload, trace=span.context, final=call.final, tenant=call.tenant)
+            async with submitted as stream:
                 try:
                     await stream.accepted(self._settings.first_frame_s)
                     response = await answers.answer(

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from autellix.schemas import tenants
 from autellix.schemas.base import Message
 from autellix.schemas.codec import Decoder, MalformedMessageError, encode
 from autellix.schemas.messages import SessionAnswer, TableAnswer
@@ -24,8 +25,8 @@ class Services:
         self._bus = bus
         self._patience_s = patience_s
 
-    async def ask(self, subject: str, message: Message) -> Any:
-        """Return a service's answer; a `Failed` when it refuses, or nobody answers."""
+    async def ask(self, subject: str, message: Message, tenant: str = tenants.NOBODY) -> Any:
+        """Return a service's answer to a tenant; a `Failed` when it refuses, or nobody answers."""
         if not self._bus.connected:  # nothing is kept for later: who asks would not know what came of it
             return failures.BUS_DOWN
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -37,7 +38,7 @@ class Services:
 
         try:
             subscription = await self._bus.subscribe(inbox, take)
-            await self._bus.publish(subject, encode(message), reply=inbox)
+            await self._bus.publish(tenants.subject_of(tenant, subject), encode(message), reply=inbox)
             async with asyncio.timeout(self._patience_s):
                 answer = await answered
             # an empty message is NATS's way to say that nobody listens

@@ -1,12 +1,14 @@
 """The page at `/`: programs, queues and engines, live, and what the calls of a chosen program did when.
 
 It is three files beside this one and needs nothing else: no build, no internet. Its stream has the process table and
-the engines once a second, and every event of a call as it comes. Where nobody looks, nothing is asked.
+the engines once a second, and every event of a call as it comes. Where nobody looks, nothing is asked. A tenant's
+programs are seen with a key of the tenant's.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any, Final
@@ -17,13 +19,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from autellix.schemas import subjects
+from autellix.schemas import subjects, tenants
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import CALL_EVENTS, MalformedMessageError
 from autellix.schemas.messages import EngineList, ListEngines, ListPrograms, ProgramList
 from autellix.services.bus import Bus, BusDownError, Delivery
 from autellix.services.gateway import answers
 from autellix.services.gateway.asking import Services
+from autellix.services.gateway.door import tenant_of
 
 log = structlog.get_logger()
 
@@ -48,7 +51,7 @@ HEADERS: Final = {
 
 
 class Dashboard:
-    """The page and the streams of those who look at it: all see what one task has heard and asked for.
+    """The page and the streams of those who look at it, of each tenant in a room of its own.
 
     Args:
         bus: Where call events are.
@@ -58,14 +61,54 @@ class Dashboard:
     def __init__(self, bus: Bus, services: Services) -> None:
         self._bus = bus
         self._services = services
-        self._viewers: set[asyncio.Queue[bytes | None]] = set()
-        self._watching: asyncio.Task[None] | None = None
+        self._rooms: dict[str, Room] = {}
         self._is_closed = False
 
     def routes(self) -> list[Route]:
         """Return the page's routes."""
         pages = [Route(f"/{path}", _page(*known)) for path, known in FILES.items()]
         return [*pages, Route("/page/stream", self.stream)]
+
+    async def close(self) -> None:
+        """End all streams."""
+        self._is_closed = True
+        for room in list(self._rooms.values()):
+            await room.close()
+
+    async def stream(self, request: Request) -> Response:
+        """Stream what a viewer sees."""
+        if self._is_closed or sum(len(room) for room in self._rooms.values()) >= VIEWERS_MAX:
+            body = ErrorBody(message="Too many look already.", type="server_error", code="too_many_viewers")
+            return answers.error(HTTPStatus.SERVICE_UNAVAILABLE, body, {"Retry-After": "10"})
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        seen = self._seen(tenant_of(request))
+        return StreamingResponse(seen, media_type="text/event-stream", headers=headers)
+
+    async def _seen(self, tenant: str) -> AsyncIterator[bytes]:
+        """Yield what is seen in a tenant's room, which is there while somebody is in it."""
+        room = self._rooms.setdefault(tenant, Room(tenant, self._bus, self._services))
+        try:
+            async with aclosing(room.seen()) as events:
+                async for event in events:
+                    yield event
+        finally:  # nothing is awaited here: who leaves is cancelled
+            if not len(room):
+                self._rooms.pop(tenant, None)
+
+
+class Room:
+    """Those who see the programs of one tenant: all see what one task has heard and asked for."""
+
+    def __init__(self, tenant: str, bus: Bus, services: Services) -> None:
+        self._tenant = tenant
+        self._bus = bus
+        self._services = services
+        self._viewers: set[asyncio.Queue[bytes | None]] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._viewers)
 
     async def close(self) -> None:
         """End all streams."""
@@ -78,15 +121,7 @@ class Dashboard:
                 viewer.get_nowait()
             viewer.put_nowait(None)
 
-    async def stream(self, _: Request) -> Response:
-        """Stream what a viewer sees."""
-        if len(self._viewers) >= VIEWERS_MAX or self._is_closed:
-            body = ErrorBody(message="Too many look already.", type="server_error", code="too_many_viewers")
-            return answers.error(HTTPStatus.SERVICE_UNAVAILABLE, body, {"Retry-After": "10"})
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._seen(), media_type="text/event-stream", headers=headers)
-
-    async def _seen(self) -> AsyncIterator[bytes]:
+    async def seen(self) -> AsyncGenerator[bytes, None]:
         """Yield events of the stream until the viewer leaves or the gateway stops."""
         viewer: asyncio.Queue[bytes | None] = asyncio.Queue(EVENTS_MAX)
         self._viewers.add(viewer)
@@ -107,7 +142,7 @@ class Dashboard:
                 self._tell(_event("call", CALL_EVENTS.decode(delivery.data)))
 
         try:
-            subscription = await self._bus.subscribe(subjects.CALL_EVENTS, hear)
+            subscription = await self._bus.subscribe(tenants.subject_of(self._tenant, subjects.CALL_EVENTS), hear)
         except BusDownError as error:
             log.warning("the page shows no calls", error=str(error))
             self._watching = None
@@ -129,8 +164,8 @@ class Dashboard:
         """Return what is shown: who runs, who ended last, and the engines; null where nobody answers."""
         asked = ListPrograms(ended_max=ENDED_SHOWN, running_max=RUNNING_MAX, with_threads=False)
         programs, engines = await asyncio.gather(
-            self._services.ask(subjects.PROGRAMS_LIST, asked),
-            self._services.ask(subjects.ENGINES_LIST, ListEngines()),
+            self._services.ask(subjects.PROGRAMS_LIST, asked, self._tenant),
+            self._services.ask(subjects.ENGINES_LIST, ListEngines(), self._tenant),
         )
         return {
             "programs": programs.programs if isinstance(programs, ProgramList) else None,

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from autellix.schemas import tenants
 from autellix.schemas.identity import LINEAGE, NOBODY, RULES, STARTED, URL, program_of_response, value_at
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.openai import invalid
@@ -46,16 +47,24 @@ class Identities:
     """Finds out whose requests are; it remembers which sub-agents belong to which roots."""
 
     def __init__(self) -> None:
-        self._roots: OrderedDict[tuple[str, str], str] = OrderedDict()
-        """By source and session."""
+        self._roots: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+        """By tenant, source and session."""
 
-    def of(self, headers: Mapping[str, str], body: Mapping[str, Any], *, within: str | None = None) -> Identity:
+    def of(
+        self,
+        headers: Mapping[str, str],
+        body: Mapping[str, Any],
+        *,
+        within: str | None = None,
+        tenant: str = tenants.NOBODY,
+    ) -> Identity:
         """Return whose a request is.
 
         Args:
             headers: Names in lower case.
             body: Its fields.
             within: The program that its URL names; sessions that it names itself are threads of that one.
+            tenant: Whose it is: what one tenant calls its sessions means nothing to another.
 
         Raises:
             InvalidRequestError: 400 for an id that is too long, no text, or holds control characters.
@@ -69,30 +78,31 @@ class Identities:
             if name or parent:
                 thread = thread or _first(rule.thread, headers, body) or leaf
                 last = not parent and _first(rule.final, headers, body) in YES
-                found = self._identity(rule.source, name, parent, thread)._replace(final=last)
+                root = self._root((tenant, rule.source), name, parent) if parent else name
+                found = _identity(rule.source, root, thread)._replace(final=last)
                 break
         else:
-            found = self._identity(NOBODY, None, None, thread)
+            found = _identity(NOBODY, None, thread)
         if within:
             return found._replace(source=URL, program_id=None, session=_checked(within, "program"), final=False)
         return found
 
-    def _identity(self, source: str, name: str | None, parent: str | None, thread: str | None) -> Identity:
-        root = self._root(source, name, parent) if parent else name
-        thread_id = ThreadId(thread) if thread else None
-        if source == STARTED:
-            return Identity(source, program_id=ProgramId(root or ""), thread_id=thread_id)
-        return Identity(source, session=root, thread_id=thread_id)
-
-    def _root(self, source: str, name: str | None, parent: str) -> str:
+    def _root(self, among: tuple[str, str], name: str | None, parent: str) -> str:
         """Return who began the session that began this one, and so on."""
-        root = self._roots.get((source, parent), parent)
+        root = self._roots.get((*among, parent), parent)
         if name and name != root:
-            self._roots[source, name] = root
-            self._roots.move_to_end((source, name))
+            self._roots[*among, name] = root
+            self._roots.move_to_end((*among, name))
             if len(self._roots) > ROOTS_MAX:
                 self._roots.popitem(last=False)
         return root
+
+
+def _identity(source: str, root: str | None, thread: str | None) -> Identity:
+    thread_id = ThreadId(thread) if thread else None
+    if source == STARTED:
+        return Identity(source, program_id=ProgramId(root or ""), thread_id=thread_id)
+    return Identity(source, session=root, thread_id=thread_id)
 
 
 def parents_of(headers: Mapping[str, str]) -> tuple[CallId, ...]:

@@ -10,7 +10,7 @@
 
 A program that its client named, in any of the ways of `schemas/identity.py`, may be called by that name; the `name` of
 one that was begun here is a label. An agent that says when it is over frees what the engines keep for it; without a
-word it expires some time later.
+word it expires some time later. Where there are tenants, one's programs are those that it sees.
 """
 
 from http import HTTPStatus
@@ -38,6 +38,7 @@ from autellix.schemas.messages import (
 from autellix.schemas.openai import invalid
 from autellix.services.gateway import answers, failures
 from autellix.services.gateway.asking import Services
+from autellix.services.gateway.door import tenant_of
 from autellix.services.gateway.submission import read_body
 
 BODY_BYTES_MAX = 65_536
@@ -81,7 +82,7 @@ class Programs:
         asked = await _body(request, NewProgram)
         ttl_ms = None if asked.ttl_s is None else asked.ttl_s * 1000
         message = StartSession(name=asked.name, agent=asked.agent, ttl_ms=ttl_ms)
-        answer = await self._ask(subjects.SESSIONS_START, message)
+        answer = await self._ask(subjects.SESSIONS_START, message, tenant_of(request))
         if not isinstance(answer, SessionStarted):
             return _failure(answer)
         content = {"id": answer.program_id, "object": "program", "name": asked.name, "ttl_s": answer.ttl_ms / 1000}
@@ -93,25 +94,26 @@ class Programs:
         state = request.query_params.get("state", "all")
         if state not in ("all", "running"):
             raise invalid("state must be 'all' or 'running'.", param="state")
-        answer = await self._ask(subjects.PROGRAMS_LIST, ListPrograms(include_ended=state == "all"))
+        asked = ListPrograms(include_ended=state == "all")
+        answer = await self._ask(subjects.PROGRAMS_LIST, asked, tenant_of(request))
         if not isinstance(answer, ProgramList):
             return _failure(answer)
         return answers.as_json({"object": "list", "data": [_shown(each) for each in answer.programs]}, {})
 
     async def get(self, request: Request) -> Response:
         """Return one program."""
-        answer = await self._ask(subjects.PROGRAMS_GET, GetProgram(program_id=_named(request)))
+        answer = await self._ask(subjects.PROGRAMS_GET, GetProgram(program_id=_named(request)), tenant_of(request))
         return answers.as_json(_shown(answer), {}) if isinstance(answer, ProgramRecord) else _failure(answer)
 
     async def end(self, request: Request) -> Response:
         """End a program; to end one that is over, or never was, is no error."""
-        answer = await self._ask(subjects.SESSIONS_END, EndSession(program_id=_named(request)))
+        answer = await self._ask(subjects.SESSIONS_END, EndSession(program_id=_named(request)), tenant_of(request))
         return Response(status_code=HTTPStatus.NO_CONTENT) if isinstance(answer, SessionEnded) else _failure(answer)
 
     async def release(self, request: Request) -> Response:
         """End a program."""
         program_id = ProgramId((await _body(request, Release)).program_id.strip())
-        answer = await self._ask(subjects.SESSIONS_END, EndSession(program_id=program_id))
+        answer = await self._ask(subjects.SESSIONS_END, EndSession(program_id=program_id), tenant_of(request))
         if not isinstance(answer, SessionEnded):
             return _failure(answer)
         return answers.as_json({"program_id": program_id, "status": "released"}, {})

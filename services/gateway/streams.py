@@ -17,7 +17,7 @@ from typing import Final, Self
 
 import structlog
 
-from autellix.schemas import subjects
+from autellix.schemas import subjects, tenants
 from autellix.schemas.codec import FRAMES, MalformedMessageError, encode
 from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import Accepted, CancelCalls, Chunk, EndSession, Failed, Finished, Frame
@@ -136,13 +136,16 @@ class Inbox:
         return len(self._streams)
 
     @contextlib.asynccontextmanager
-    async def submit(self, payload: bytes, *, trace: str = "", final: bool = False) -> AsyncIterator[CallStream]:
+    async def submit(
+        self, payload: bytes, *, trace: str = "", final: bool = False, tenant: str = tenants.NOBODY
+    ) -> AsyncIterator[CallStream]:
         """Submit an encoded `SubmitCall` and hand out its stream; to leave before the call's end is to cancel it.
 
         Args:
             payload: The call.
             trace: The `traceparent` of the span that it is part of.
             final: Whether its program is over with it.
+            tenant: Whose it is.
         """
         stream, token = CallStream(reconnects=self._bus.reconnects), uuid.uuid4().hex
         if self.open_calls >= self._calls_max:
@@ -151,7 +154,7 @@ class Inbox:
             return
         self._streams[token] = stream
         try:
-            await self._send(payload, token, stream, trace)
+            await self._send(tenants.subject_of(tenant, subjects.CALLS_SUBMIT), payload, token, stream, trace)
             yield stream
         finally:
             del self._streams[token]
@@ -164,13 +167,13 @@ class Inbox:
         for stream in self._streams.values():
             stream.fail(failure)
 
-    async def _send(self, payload: bytes, token: str, stream: CallStream, trace: str) -> None:
+    async def _send(self, subject: str, payload: bytes, token: str, stream: CallStream, trace: str) -> None:
         """Publish a call; what hinders that is the stream's end."""
         if not self._bus.connected:
             stream.fail(failures.BUS_DOWN)
             return
         try:
-            await self._bus.publish(subjects.CALLS_SUBMIT, payload, reply=f"{self._prefix}.{token}", trace=trace)
+            await self._bus.publish(subject, payload, reply=f"{self._prefix}.{token}", trace=trace)
         except PayloadTooLargeError:
             stream.fail(failures.too_large(self._bus.max_payload))
         except BusDownError:

@@ -13,11 +13,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from starlette.requests import Request
 
+from autellix.schemas import tenants
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import encode
 from autellix.schemas.messages import SubmitCall
 from autellix.schemas.openai import InvalidRequestError, invalid
 from autellix.schemas.trace_context import context_of
+from autellix.services.gateway.door import tenant_of
 from autellix.services.gateway.identity import Identities, header_id, parents_of
 
 AGENT_HEADER: Final = "x-autellix-agent"
@@ -45,6 +47,8 @@ class Submission(NamedTuple):
     """Whether it is its program's last call."""
     trace: str = ""
     """The client's own span, as a W3C `traceparent`."""
+    tenant: str = tenants.NOBODY
+    """Whose it is."""
 
 
 async def read(request: Request, api: str, identities: Identities, *, bytes_max: int) -> Submission:
@@ -55,7 +59,8 @@ async def read(request: Request, api: str, identities: Identities, *, bytes_max:
             come, 413 for one above `bytes_max`.
     """
     body = await read_body(request, bytes_max)
-    return submission(request.headers, body, api, identities, within=request.path_params.get("program"))
+    within = request.path_params.get("program")
+    return submission(request.headers, body, api, identities, within=within, tenant=tenant_of(request))
 
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
@@ -80,7 +85,13 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
 
 
 def submission(
-    headers: Mapping[str, str], body: bytes, api: str, identities: Identities, *, within: str | None = None
+    headers: Mapping[str, str],
+    body: bytes,
+    api: str,
+    identities: Identities,
+    *,
+    within: str | None = None,
+    tenant: str = tenants.NOBODY,
 ) -> Submission:
     """Return the call made of a request's headers (names in lower case) and body, within the program its URL names.
 
@@ -88,7 +99,7 @@ def submission(
         InvalidRequestError: 400 for a body that is no JSON object, an unusable id, or a deadline that is no number.
     """
     fields = _fields(headers, body)
-    identity = identities.of(headers, fields, within=within)
+    identity = identities.of(headers, fields, within=within, tenant=tenant)
     _take_out_context(fields)
     call = SubmitCall(
         body=fields,
@@ -112,6 +123,7 @@ def submission(
         model=model[:MODEL_SHOWN] if isinstance(model, str) else "",
         final=identity.final,
         trace=context_of(headers),
+        tenant=tenant,
     )
 
 

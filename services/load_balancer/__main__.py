@@ -17,7 +17,7 @@ def main() -> None:
         core = LoadBalancer(settings.load_balancer, random.SystemRandom(), began_at_ms=wall_ms())
         return CoreRunner(bus, core, LISTENS)
 
-    run_process("load-balancer", settings.nats.url, settings.log.level, application)
+    run_process("load-balancer", settings.nats, settings.log.level, application)
 
 
 if __name__ == "__main__":

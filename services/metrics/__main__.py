@@ -21,7 +21,7 @@ def main() -> None:
         return metrics(bus, settings.metrics, silence_s=settings.load_balancer.engine_silence_s)
 
     os.nice(NICE)
-    run_process("metrics", settings.nats.url, settings.log.level, application)
+    run_process("metrics", settings.nats, settings.log.level, application)
 
 
 if __name__ == "__main__":

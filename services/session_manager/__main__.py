@@ -36,7 +36,7 @@ def main() -> None:
         async with remembering(bus, journal, core, LISTENS):
             yield
 
-    run_process(NAME, settings.nats.url, settings.log.level, application)
+    run_process(NAME, settings.nats, settings.log.level, application)
 
 
 if __name__ == "__main__":
