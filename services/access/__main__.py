@@ -18,7 +18,7 @@ from typing import TextIO
 import nkeys
 
 from autellix.schemas import tenants
-from autellix.services.access.permissions import users
+from autellix.services.access.permissions import USERS
 from autellix.services.access.server import rules
 from autellix.services.api_keys import OPERATOR, line_of, new_key
 from autellix.services.command_line import Parser
@@ -58,11 +58,11 @@ def _nats(arguments: argparse.Namespace) -> None:
         _public_half(folder / TENANTS / f"{name}.nk")
     known = sorted(path for path in (folder / TENANTS).glob("*.nk") if tenants.is_name(path.stem))
     text = rules(
-        {name: _public_half(folder / f"{name}.nk") for name in users()},
+        {name: _public_half(folder / f"{name}.nk") for name in USERS},
         {path.stem: _public_half(path) for path in known},
     )
     _write(folder / RULES, text)
-    print(f"{folder / RULES}: {len(users())} users, {len(known)} tenants")
+    print(f"{folder / RULES}: {len(USERS)} users, {len(known)} tenants")
 
 
 def _public_half(path: Path) -> str:

@@ -43,68 +43,6 @@ STATE: Final = "KV_AUTELLIX_STATE"
 """The stream behind the bucket of snapshots."""
 
 
-def users() -> dict[str, User]:
-    """Return every user of the account that the services share, by name."""
-    return {
-        "session-manager": User(
-            says=(
-                *INBOXES,
-                subjects.CALL_SUBMITTED,
-                subjects.CALL_RELEASED,
-                subjects.CALL_CANCEL,
-                *_events("program.started", "program.ended", "program.expired"),
-                *_events("call.submitted", "call.failed", "call.cancelled"),
-                *_remembers("session-manager"),
-            ),
-            hears=_heard(SESSION_MANAGER),
-        ),
-        "process-table": User(
-            says=(
-                *INBOXES,
-                subjects.CALL_ADMITTED,
-                subjects.PRIORITIES,
-                *_events("call.admitted"),
-                *_remembers("process-table"),
-            ),
-            hears=_heard(PROCESS_TABLE),
-        ),
-        "load-balancer": User(
-            says=(
-                *INBOXES,
-                *(_of_engines(name) for name in ("calls", "release", "forget")),
-                *_events("call.routed", "call.failed"),
-                "autellix.events.engine.down",
-            ),
-            hears=_heard(LOAD_BALANCER),
-        ),
-        "engine-worker": User(
-            says=(
-                *INBOXES,
-                subjects.CALL_RELEASED,
-                *_events("call.started", "call.held", "call.preempted", "call.resumed"),
-                *_events("call.finished", "call.failed", "call.cancelled"),
-                subjects.ENGINE_EVENTS,
-            ),
-            hears=(
-                *(_of_engines(name) for name in ("calls", "release", "forget", "series")),
-                "autellix.engines.*.control",
-                subjects.CALL_CANCEL,
-                subjects.PRIORITIES,
-                *subjects.PROGRAM_ENDS,
-            ),
-        ),
-        "metrics": User(says=(*INBOXES, _of_engines("series")), hears=(*_heard(METRICS), subjects.METRICS_GET)),
-        "gateway": User(
-            says=(*ASKED, *map(tenants.any_subject_of, ASKED), subjects.METRICS_GET, *NO_ANSWER),
-            hears=(*_heard(GATEWAY), *OBSERVED, *map(tenants.any_subject_of, OBSERVED)),
-        ),
-        "operator": User(
-            says=(*ASKED, subjects.METRICS_GET, "autellix.engines.*.control", "$SRV.>", *_reads(subjects.EVENT_STREAM)),
-            hears=("autellix.events.>",),
-        ),
-    }
-
-
 NO_ANSWER: Final = ("_INBOX.>",)
 """A micro service answers `$SRV` in the inbox of who asks, and so does who answers nothing else."""
 
@@ -139,3 +77,64 @@ def _remembers(service: str) -> tuple[str, ...]:
     own = (f"$KV.AUTELLIX_STATE.{service}", f"$KV.AUTELLIX_STATE.{service}.>")
     read = (f"$JS.API.DIRECT.GET.{STATE}.{key}" for key in own)
     return ("$JS.API.INFO", *made, *_reads(subjects.EVENT_STREAM), *kept, *own, *read)
+
+
+USERS: Final = {
+    "session-manager": User(
+        says=(
+            *INBOXES,
+            subjects.CALL_SUBMITTED,
+            subjects.CALL_RELEASED,
+            subjects.CALL_CANCEL,
+            *_events("program.started", "program.ended", "program.expired"),
+            *_events("call.submitted", "call.failed", "call.cancelled"),
+            *_remembers("session-manager"),
+        ),
+        hears=_heard(SESSION_MANAGER),
+    ),
+    "process-table": User(
+        says=(
+            *INBOXES,
+            subjects.CALL_ADMITTED,
+            subjects.PRIORITIES,
+            *_events("call.admitted"),
+            *_remembers("process-table"),
+        ),
+        hears=_heard(PROCESS_TABLE),
+    ),
+    "load-balancer": User(
+        says=(
+            *INBOXES,
+            *(_of_engines(name) for name in ("calls", "release", "forget")),
+            *_events("call.routed", "call.failed"),
+            "autellix.events.engine.down",
+        ),
+        hears=_heard(LOAD_BALANCER),
+    ),
+    "engine-worker": User(
+        says=(
+            *INBOXES,
+            subjects.CALL_RELEASED,
+            *_events("call.started", "call.held", "call.preempted", "call.resumed"),
+            *_events("call.finished", "call.failed", "call.cancelled"),
+            subjects.ENGINE_EVENTS,
+        ),
+        hears=(
+            *(_of_engines(name) for name in ("calls", "release", "forget", "series")),
+            "autellix.engines.*.control",
+            subjects.CALL_CANCEL,
+            subjects.PRIORITIES,
+            *subjects.PROGRAM_ENDS,
+        ),
+    ),
+    "metrics": User(says=(*INBOXES, _of_engines("series")), hears=(*_heard(METRICS), subjects.METRICS_GET)),
+    "gateway": User(
+        says=(*ASKED, *map(tenants.any_subject_of, ASKED), subjects.METRICS_GET, *NO_ANSWER),
+        hears=(*_heard(GATEWAY), *OBSERVED, *map(tenants.any_subject_of, OBSERVED)),
+    ),
+    "operator": User(
+        says=(*ASKED, subjects.METRICS_GET, "autellix.engines.*.control", "$SRV.>", *_reads(subjects.EVENT_STREAM)),
+        hears=("autellix.events.>",),
+    ),
+}
+"""Every user of the account that the services share, by name."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from autellix.schemas import tenants
 from autellix.schemas.nats_access import inbox_prefix
-from autellix.services.access.permissions import ASKED, OBSERVED, users
+from autellix.services.access.permissions import ASKED, OBSERVED, USERS
 
 SERVICES: Final = "AUTELLIX"
 """The account of the services."""
@@ -28,13 +28,13 @@ def rules(public_keys: Mapping[str, str], tenant_keys: Mapping[str, str]) -> str
     """Return the server's rules.
 
     Args:
-        public_keys: The public half of each user's nkey, by the names of `permissions.users`.
+        public_keys: The public half of each user's nkey, by the names of `permissions.USERS`.
         tenant_keys: That of each tenant's agents, by tenant.
     """
     exports = [export for tenant in tenant_keys for export in _exports(tenant)]
     services = {
         "jetstream": "enabled",
-        "users": [_user(public_keys[name], says, hears) for name, (says, hears) in users().items()],
+        "users": [_user(public_keys[name], says, hears) for name, (says, hears) in USERS.items()],
         "exports": exports,
     }
     accounts = {SERVICES: services}

@@ -16,6 +16,7 @@ from autellix.schemas.messages import (
     EndSession,
     EngineDown,
     Failed,
+    ProgramEnded,
     ProgramList,
     ProgramRecord,
     SessionEnded,
@@ -23,9 +24,9 @@ from autellix.schemas.messages import (
     StartSession,
 )
 from autellix.services.bus import Delivery
-from autellix.services.core import Listen, Out, Reply, answer
+from autellix.services.core import Listen, Out, Reply, announce, answer
 from autellix.services.memory_bus import MemoryBus, MemoryHub
-from autellix.services.publishing import ids_of
+from autellix.services.publishing import ids_of, publish
 from autellix.services.runner import CoreRunner
 
 STARTED = SessionStarted(program_id=ProgramId("p"), ttl_ms=1.0)
@@ -199,3 +200,43 @@ def test_ids_of() -> None:
     assert ids_of(STARTED) == {"program_id": "p"}
     assert ids_of(DOWN) == {"engine_id": "e0"}
     assert ids_of(StartSession()) == {}
+
+
+@pytest.mark.parametrize("inbox", ["autellix.events.call.finished", "$JS.API.STREAM.DELETE.X"])
+async def test_answers_where_services_talk(client: Client, core: Recorder, inbox: str) -> None:
+    """Who asks for an answer there is not answered: it would be believed."""
+    heard: list[bytes] = []
+
+    async def hear(delivery: Delivery) -> None:
+        heard.append(delivery.data)
+
+    await client.bus.subscribe(inbox, hear)
+    await client.bus.publish("start", encode(StartSession()), reply=inbox)
+    await client.ask("start", encode(StartSession()))
+
+    assert [] == heard
+    assert 1 == len(core.seen)
+
+
+async def test_events_of_a_tenant(client: Client) -> None:
+    """They are said on the tenant's subjects, too; those of nobody, and answers, are not."""
+    heard: list[str] = []
+
+    async def hear(delivery: Delivery) -> None:
+        heard.append(delivery.subject)
+
+    await client.bus.subscribe("autellix.>", hear)
+    for program_id in ("acme~p", "p"):
+        await publish(client.bus, announce(ProgramEnded(program_id=ProgramId(program_id), at_ms=0.0)))
+    await publish(client.bus, announce(DOWN))
+    await publish(client.bus, Out("autellix.x", SessionEnded(program_id=ProgramId("acme~p"))))
+    await client.bus.flush()
+
+    ended = "autellix.events.program.ended"
+    assert [
+        ended,
+        "autellix.tenants.acme.events.program.ended",
+        ended,
+        "autellix.events.engine.down",
+        "autellix.x",
+    ] == heard
