@@ -225,6 +225,8 @@ def _unreachable(url: str, error: Exception) -> UnreachableError:
     without_password = without_secret(url)
     reason = str(error) or type(error).__name__  # a timeout has no text
     hint = "; is AUTELLIX_NATS_URL set? `autellix up` prints it" if url == DEFAULT_URL else ""
+    if "authorization" in reason.lower():
+        hint = "; is AUTELLIX_NATS_NKEY set to the file of a seed that it knows?"
     return UnreachableError(f"No NATS server at {without_password}: {reason}{hint}")
 
 

@@ -58,7 +58,7 @@ class SessionManagerSettings(Settings, frozen=True, kw_only=True):
     """Calls that one program may have open; beyond it a call is refused with status 429."""
     tenant_programs_max: Count = 20_000
     """Live programs of one tenant; beyond it a start is refused with status 429."""
-    tenant_calls_max: Count = 8192
+    tenant_calls_max: Count = 4096
     """Calls that one tenant may have open; beyond it a call is refused with status 429."""
     calls_max: Count = 100_000
     """Calls that all may have open; beyond it a call is refused with status 503."""

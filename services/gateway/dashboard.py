@@ -32,6 +32,7 @@ log = structlog.get_logger()
 
 EVERY_S: Final = 1.0
 VIEWERS_MAX: Final = 32
+"""Of one tenant; so none can take the places of another."""
 EVENTS_MAX: Final = 2000
 """Events that wait for a viewer who reads slowly; more are left out."""
 RUNNING_MAX: Final = 500
@@ -77,7 +78,8 @@ class Dashboard:
 
     async def stream(self, request: Request) -> Response:
         """Stream what a viewer sees."""
-        if self._is_closed or sum(len(room) for room in self._rooms.values()) >= VIEWERS_MAX:
+        room = self._rooms.get(tenant_of(request))
+        if self._is_closed or (room is not None and len(room) >= VIEWERS_MAX):
             body = ErrorBody(message="Too many look already.", type="server_error", code="too_many_viewers")
             return answers.error(HTTPStatus.SERVICE_UNAVAILABLE, body, {"Retry-After": "10"})
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}

@@ -61,3 +61,18 @@ async def test_state_is_kept(stack: Stack, secured: Secured) -> None:
     await client.close()
 
     assert {"session-manager", "process-table"} <= set(kept)
+
+
+async def test_command_line_without_a_key(secured: Secured, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    """It says what is missing, and what would be wrong with a file that is none."""
+    known = secured.environment(secured.user("operator"))
+    for name, value in {**known, "AUTELLIX_NATS_NKEY": ""}.items():
+        monkeypatch.setenv(name, value)
+    assert 1 == await asyncio.to_thread(cli.main, ["ps", "--nats-url", secured.url])
+    without = capsys.readouterr().err
+    monkeypatch.setenv("AUTELLIX_NATS_NKEY", str(secured.folder / "ca.pem"))
+    assert 1 == await asyncio.to_thread(cli.main, ["ps", "--nats-url", secured.url])
+    wrong = capsys.readouterr().err
+
+    assert "is AUTELLIX_NATS_NKEY set" in without
+    assert "ca.pem holds no nkey seed" in wrong
