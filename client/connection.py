@@ -205,7 +205,8 @@ async def connect(url: str) -> Connection:
         raise _unreachable(url, error) from error
     finally:
         if not connected:
-            await client.close()
+            with suppress(OSError, nats.errors.Error):  # a server that refuses hangs up at any moment
+                await client.close()
     return connection
 
 
