@@ -21,7 +21,7 @@ import uvloop
 from autellix.schemas import subjects, tenants
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import MalformedMessageError, encode, is_json
-from autellix.schemas.messages import EngineList, Failed, Finished, MetricsText, ProgramList, ProgramRecord
+from autellix.schemas.messages import CallResult, EngineList, Failed, Finished, MetricsText, ProgramList, ProgramRecord
 from autellix.services import logs, notify, tracing
 from autellix.services.bus import Bus, BusDownError, Delivery, Handler, Subscription
 from autellix.services.config import StartError
@@ -188,7 +188,7 @@ def _span(delivery: Delivery) -> tracing.Span:
     return tracing.span(f"process {delivery.subject}", delivery.trace, attributes)
 
 
-ANSWERS = (Finished, ProgramList, ProgramRecord, EngineList, MetricsText)
+ANSWERS = (Finished, CallResult, ProgramList, ProgramRecord, EngineList, MetricsText)
 """What somebody waits for and may grow beyond what the bus carries."""
 
 

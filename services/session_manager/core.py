@@ -7,6 +7,7 @@ Rules:
   instance gives the same answer without asking the others.
 * A program with a live call never expires. An idle one expires after its time to live.
 * A call is validated here, before anything else learns of it. A refused call leaves no trace.
+* A durable call is handed on to who keeps it, and comes back as an ordinary one each time that it is tried.
 * A call without a thread gets one that has no live call: `main` first, so that a sequential program is one thread.
 * A call that no engine was chosen for in time is passed on again, and one that is lost for good ends in a failure. So
   does one that its engine gave back.
@@ -26,7 +27,7 @@ import msgspec
 from autellix.schemas import subjects
 from autellix.schemas.base import Message
 from autellix.schemas.identity import BEGUN, NOBODY, SOURCES, response_id
-from autellix.schemas.ids import CallId, ProgramId
+from autellix.schemas.ids import CALL_ID_BEGIN, CallId, ProgramId
 from autellix.schemas.messages import (
     Accepted,
     Call,
@@ -56,6 +57,7 @@ from autellix.schemas.openai import RESPONSES, InvalidRequestError, check, gener
 from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Out, Reply, announce, answer
 from autellix.services.session_manager.checks import check_call, check_name
+from autellix.services.session_manager.durable import hand_on
 from autellix.services.session_manager.kinds import kind_of
 from autellix.services.session_manager.orphans import Orphan, Orphans
 from autellix.services.session_manager.sessions import Session, Sessions
@@ -195,12 +197,14 @@ class SessionManager:
             return []
         asked, text = check(request.api, request.body)
         check_call(request, text, self._settings)
+        if request.durable:
+            return hand_on(request, now_ms, reply)
         session, outs = self._session_of(request, now_ms)
         if len(session.live) >= self._settings.program_calls_max:
             limit = f"The program has {len(session.live)} calls open, its limit."
             raise invalid(limit, code="too_many_calls_of_program", status=429)
         call = Call(
-            call_id=CallId(f"call-{self._new_id()}"),
+            call_id=CallId(f"{CALL_ID_BEGIN}{self._new_id()}"),
             program_id=session.program_id,
             thread_id=request.thread_id or session.idle_thread(),
             parents=request.parents,

@@ -22,6 +22,7 @@ from autellix.schemas.messages import (
     Finished,
     Frame,
     ListEngines,
+    ResultAnswer,
     SessionAnswer,
     SubmitCall,
     TableAnswer,
@@ -46,7 +47,7 @@ from autellix.services.session_manager.listens import LISTENS as MANAGER_LISTENS
 
 Connect = Callable[[], Awaitable[Bus]]
 PATIENCE_S = 10.0
-ANSWERS = Decoder[Any](SessionAnswer | TableAnswer)
+ANSWERS = Decoder[Any](SessionAnswer | TableAnswer | ResultAnswer)
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 
 
