@@ -111,7 +111,7 @@ class Intake:
                 await self._store.forget(key, revision)
             raise
         await self._say(call, accepted(record, call.request))
-        with contextlib.suppress(ConflictError):  # who wrote it does the same, or has its result
+        with contextlib.suppress(ConflictError, *TROUBLE):  # who wrote it does the same, or has its result
             await self._store.write(key, msgspec.structs.replace(record, queued=True), revision)
         return None
 

@@ -32,6 +32,8 @@ BUCKET: Final = "AUTELLIX_RESULTS"
 CONSUMER: Final = "durable-calls"
 TROUBLE: Final = (nats.errors.Error, OSError)
 """What JetStream may answer, or fail to."""
+NO_ROOM: Final = 10077
+"""JetStream's number for a stream that is full."""
 ABSENT: Final = (NotFoundError, ServiceUnavailableError, NoStreamResponseError, nats.errors.NoRespondersError)
 TWICE_S: Final = 3600.0
 """How long the queue knows what it has taken in, so that it does not take it in again."""
@@ -39,7 +41,7 @@ MISSED: Final = 3
 """Heartbeats after which a call is given to another instance."""
 ROOM: Final = 0.75
 ROOM_S: Final = 1.0
-"""How long it is believed that there is room."""
+"""How often it is asked how much room there is."""
 PENDING_MAX: Final = 1_000_000
 """Calls that are being tried, or wait to be tried again."""
 
@@ -68,7 +70,9 @@ class Store:
         self._bus = bus
         self._settings = settings
         self._bucket: KeyValue | None = None
-        self._room_until_s = 0.0
+        self._bytes = 0
+        """What the records took when that was asked, and what was written since."""
+        self._bytes_until_s = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -115,12 +119,10 @@ class Store:
 
     async def has_room(self) -> bool:
         """Tell whether new calls may be kept."""
-        if time.monotonic() >= self._room_until_s:
-            info = await self._bus.jetstream().stream_info(f"KV_{BUCKET}")
-            if info.state.bytes >= ROOM * self._settings.results_max_bytes:
-                return False
-            self._room_until_s = time.monotonic() + ROOM_S
-        return True
+        if time.monotonic() >= self._bytes_until_s:
+            self._bytes = (await self._bus.jetstream().stream_info(f"KV_{BUCKET}")).state.bytes
+            self._bytes_until_s = time.monotonic() + ROOM_S
+        return self._bytes < ROOM * self._settings.results_max_bytes
 
     async def read(self, key: str) -> Kept:
         """Return the record under a key."""
@@ -136,10 +138,13 @@ class Store:
         Raises:
             ConflictError: when that one is not the latest any more.
         """
+        data = encode(record)
         try:
-            return int(await self._opened().update(key, encode(record), last=revision))
+            written = int(await self._opened().update(key, data, last=revision))
         except KeyWrongLastSequenceError as error:
             raise ConflictError(key) from error
+        self._bytes += len(data)
+        return written
 
     async def forget(self, key: str, revision: int) -> None:
         """Take a record away, if it is still that one."""
@@ -156,7 +161,7 @@ class Store:
 
     def failed(self, error: Exception) -> None:
         """Note that something did not work: what is not there has to be opened anew."""
-        if isinstance(error, ABSENT):
+        if isinstance(error, ABSENT) and getattr(error, "err_code", None) != NO_ROOM:
             self._bucket = None
 
     def _opened(self) -> KeyValue:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import nats.errors
 import structlog
 from nats.aio.msg import Msg
+from nats.js import JetStreamContext
 
 from autellix.schemas.codec import Decoder, MalformedMessageError
 from autellix.schemas.messages import Failed
@@ -65,19 +66,28 @@ class Workers:
 
     async def _work_forever(self) -> None:
         pulled = None
-        while not self._stopping:
-            try:
+        try:
+            while not self._stopping:
                 pulled = pulled or await self._store.pull()
-                (message,) = await pulled.fetch(1, timeout=FETCH_S)
-                await self._work(message)
-            except nats.errors.TimeoutError:
-                continue
-            except TROUBLE as error:  # what was not acknowledged comes again
-                log.warning("queue is out of reach", error=repr(error))
-                self._store.failed(error)
-                await asyncio.sleep(AGAIN_S)
-            except Exception:
-                log.exception("durable call failed")
+                await self._next(pulled)
+        finally:
+            if pulled:
+                with contextlib.suppress(*TROUBLE):
+                    await pulled.unsubscribe()
+
+    async def _next(self, pulled: JetStreamContext.PullSubscription) -> None:
+        """Work on the next call, if there is one soon."""
+        try:
+            (message,) = await pulled.fetch(1, timeout=FETCH_S)
+            await self._work(message)
+        except nats.errors.TimeoutError:
+            return
+        except TROUBLE as error:  # what was not acknowledged comes again
+            log.warning("queue is out of reach", error=repr(error))
+            self._store.failed(error)
+            await asyncio.sleep(AGAIN_S)
+        except Exception:
+            log.exception("durable call failed")
 
     async def _work(self, message: Msg) -> None:
         try:
