@@ -28,6 +28,7 @@ from autellix.schemas.messages import (
 )
 from autellix.services.config import DurableCallsSettings
 from autellix.services.durable_calls.service import DurableCallsService
+from autellix.services.durable_calls.store import STREAM
 from autellix.services.nats_bus import NatsBus, connect
 from tests.bus.conftest import BODY, PATIENCE_S, Client, Inbox, Pipeline
 
@@ -140,6 +141,13 @@ class World:
                 if isinstance(found, CallResult) and found.result:
                     return found
                 await asyncio.sleep(0.02)
+
+    async def queue_is_empty(self) -> None:
+        """Return when nothing of any call can come again."""
+        jetstream = (await self.connect()).jetstream()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await jetstream.stream_info(STREAM)).state.messages:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.05)
 
     def executions(self) -> int:
         """Return how many calls engines have ended, since this was asked last."""
@@ -396,14 +404,12 @@ async def test_service_dies_at(world: World, part: str, method: str, number: int
         again = heard if isinstance(heard[-1], Finished) else await inbox.frames()
     found = await world.ended("mine")
     replayed = await (await world.submit("mine")).frames()
-    await asyncio.sleep(1.5)  # whatever is still in the queue would have come again
+    await world.queue_is_empty()
     last = await world.ended("mine")
 
     assert response(again[-1]) == response(found.result) == response(replayed[-1]) == response(last.result)
     assert found.result == last.result
     assert world.executions() == executions
-    queue = await world.pipeline.client.bus.jetstream().stream_info("AUTELLIX_DURABLE")  # type: ignore[attr-defined]
-    assert queue.state.messages == 0
 
 
 async def test_server_dies_during_a_call(world: World) -> None:
