@@ -19,23 +19,25 @@ if TYPE_CHECKING:
     from tests.bus.durable_world import World
 
 
+ONCE, TWICE, EITHER = {1}, {2}, {1, 2}
+"""How often engines answer; from the queue on, taking a call in and trying it run side by side."""
 STEPS = [
-    ("store", "write", 1, "before", 1),
-    ("store", "write", 1, "after", 1),
-    ("store", "enqueue", 1, "before", 1),
-    ("store", "enqueue", 1, "after", 1),
-    ("store", "write", 2, "before", 1),
-    ("store", "write", 2, "after", 1),
-    ("attempts", "run", 1, "before", 1),
-    ("attempts", "run", 1, "after", 2),
-    ("store", "write", 3, "before", 2),
-    ("store", "write", 3, "after", 1),
-    ("results", "tell", 1, "before", 1),
-    ("results", "tell", 1, "after", 1),
-    ("_workers", "_done", 1, "before", 1),
-    ("_workers", "_done", 1, "after", 1),
+    ("store", "write", 1, "before", ONCE),
+    ("store", "write", 1, "after", ONCE),
+    ("store", "enqueue", 1, "before", ONCE),
+    ("store", "enqueue", 1, "after", EITHER),
+    ("store", "write", 2, "before", EITHER),
+    ("store", "write", 2, "after", EITHER),
+    ("attempts", "run", 1, "before", ONCE),
+    ("attempts", "run", 1, "after", TWICE),
+    ("store", "write", 3, "before", TWICE),
+    ("store", "write", 3, "after", ONCE),
+    ("results", "tell", 1, "before", ONCE),
+    ("results", "tell", 1, "after", ONCE),
+    ("_workers", "_done", 1, "before", ONCE),
+    ("_workers", "_done", 1, "after", ONCE),
 ]
-"""Where an instance stops for ever: part, method, which call of it, on which side; and how often engines answer."""
+"""Where an instance stops for ever: part, method, which call of it, on which side; how often engines answer then."""
 
 
 def halt(service: DurableCallsService, part: str, method: str, number: int, side: str) -> asyncio.Event:
@@ -73,7 +75,9 @@ def halt(service: DurableCallsService, part: str, method: str, number: int, side
 
 
 @pytest.mark.parametrize(("part", "method", "number", "side", "executions"), STEPS)
-async def test_service_dies_at(durable: World, part: str, method: str, number: int, side: str, executions: int) -> None:
+async def test_service_dies_at(
+    durable: World, part: str, method: str, number: int, side: str, executions: set[int]
+) -> None:
     """At whichever step it dies, another life of it goes on, and there is one result."""
     service, _ = await durable.prepared()
     reached = halt(service, part, method, number, side)
@@ -95,7 +99,7 @@ async def test_service_dies_at(durable: World, part: str, method: str, number: i
 
     assert response(again[-1]) == response(found.result) == response(replayed[-1]) == response(last.result)
     assert found.result == last.result
-    assert durable.executions() == executions
+    assert durable.executions() in executions
 
 
 async def test_server_dies_during_a_call(durable: World) -> None:
