@@ -117,10 +117,6 @@ class Attempts:
         if attempt := self._by_key.get(key):
             attempt.end(CANCELLED)
 
-    def is_trying(self, key: str) -> bool:
-        """Tell whether a call is being tried here."""
-        return key in self._by_key
-
     async def _submit(self, attempt: Attempt, token: str, request: SubmitCall, tenant: str, trace: str) -> None:
         if not self._bus.connected:
             attempt.end(BUS_DOWN)

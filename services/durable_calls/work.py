@@ -47,6 +47,8 @@ class Workers:
         self._tasks: set[asyncio.Task[Any] | None] = set()
         self._busy: set[asyncio.Task[Any] | None] = set()
         """Of those, the ones that have a call."""
+        self._keys: set[str] = set()
+        """Of those calls."""
 
     def start(self) -> None:
         """Begin."""
@@ -96,8 +98,9 @@ class Workers:
             log.error("unreadable durable call", error=str(error))  # noqa: TRY400 - the text says it all
             await message.term()
             return
-        if self._attempts.is_trying(job.key):  # and it is acknowledged when that ends
+        if job.key in self._keys:  # it was thought to be lost, and is acknowledged when that ends
             return
+        self._keys.add(job.key)
         self._busy.add(asyncio.current_task())
         try:
             async with self._alive(message):
@@ -107,6 +110,7 @@ class Workers:
             raise
         finally:
             self._busy.discard(asyncio.current_task())
+            self._keys.discard(job.key)
         await self._done(message, pause_s)
 
     async def _done(self, message: Msg, pause_s: float | None) -> None:

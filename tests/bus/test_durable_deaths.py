@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -136,3 +137,30 @@ async def test_everything_dies(durable: World) -> None:
     assert found == again
     assert len({response(frame)["id"] for frame in again.values()}) == 3
     assert durable.executions() == 3
+
+
+async def test_instance_taken_for_dead(durable: World) -> None:
+    """One that comes back with a result finds that of another one, which stays, and says nothing."""
+    service, _ = await durable.prepared(concurrency=1)
+    end, reached, go_on = service.results.end, asyncio.Event(), asyncio.Event()
+    first: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def late(*args: Any) -> bool:
+        reached.set()
+        await go_on.wait()
+        first.set_result(await end(*args))
+        return first.result()
+
+    setattr(service.results, "end", late)  # noqa: B010 - mypy takes it for a method
+    setattr(service._workers, "_alive", lambda _message: contextlib.nullcontext())  # noqa: B010
+    await service.__aenter__()
+    inbox = await durable.submit("mine")
+    await reached.wait()
+    await durable.start()
+    frames = await inbox.frames()
+    go_on.set()
+
+    assert not await first
+    assert inbox.arrived() == []
+    assert (await durable.ended("mine")).result == frames[-1]
+    assert durable.executions() == 2
