@@ -96,7 +96,11 @@ class Store:
         await _keep(jetstream, queue)
         try:
             bucket = await jetstream.create_key_value(
-                bucket=BUCKET, history=1, ttl=age_s, max_bytes=limits.results_max_bytes
+                bucket=BUCKET,
+                history=1,
+                ttl=age_s,
+                max_bytes=limits.results_max_bytes,
+                direct=False,  # else a replica may answer that has not heard of a record yet
             )
         except BadRequestError:  # it exists with other bounds
             config = (await jetstream.stream_info(f"KV_{BUCKET}")).config

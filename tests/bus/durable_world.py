@@ -98,6 +98,16 @@ class World:
         self._instances.append((service, bus))
         return service, bus
 
+    async def restart_server(self) -> None:
+        """Kill the server, start it again on its files, and return when everybody is connected to it."""
+        buses = [*self._buses, *(bus for _, bus in self._instances)]
+        before = [bus.reconnects for bus in buses]
+        self.server.kill()
+        self.server.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while not all(bus.reconnects > count for bus, count in zip(buses, before, strict=True)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
     async def kill(self) -> None:
         """End the first instance without any warning: it says nothing more."""
         service, bus = self._instances.pop(0)

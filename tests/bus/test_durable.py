@@ -18,6 +18,7 @@ from autellix.schemas.messages import (
     GetResult,
     SubmitCall,
 )
+from autellix.services.durable_calls.store import BUCKET, CONSUMER, STREAM
 from tests.bus.durable_world import PATIENCE_S, SLOW, response
 
 if TYPE_CHECKING:
@@ -190,3 +191,25 @@ async def test_without_jetstream(durable_bare: World) -> None:
     assert isinstance(refused, Failed)
     assert (refused.status, refused.error.code, refused.retry_safe) == (503, "durable_not_kept", True)
     assert (unknown.status, unknown.error.code) == (503, "durable_not_kept")
+
+    await durable_bare.restart_server()
+    await durable_bare.pipeline.start_engine()
+    async with asyncio.timeout(PATIENCE_S):
+        while not isinstance((await (await durable_bare.submit("mine")).frames())[-1], Finished):
+            await asyncio.sleep(0.1)
+
+
+async def test_other_settings(durable: World) -> None:
+    """Another life of the service has its own bounds kept, and what is there stays."""
+    await durable.start()
+    first = await (await durable.submit("mine")).frames()
+    await durable.start(results_kept_s=50.0, tries_s=100.0, heartbeat_s=1.0, results_max_bytes=10_000_000)
+    again = await (await durable.submit("mine")).frames()
+    jetstream = (await durable.connect()).jetstream()
+    kept = {name: (await jetstream.stream_info(name)).config for name in (STREAM, f"KV_{BUCKET}")}
+    consumer = await jetstream.consumer_info(STREAM, CONSUMER)
+
+    assert response(again[-1]) == response(first[-1])
+    assert [config.max_age for config in kept.values()] == [150.0, 150.0]
+    assert kept[f"KV_{BUCKET}"].max_bytes == 10_000_000
+    assert consumer.config.ack_wait == 3.0

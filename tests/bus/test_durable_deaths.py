@@ -108,9 +108,7 @@ async def test_server_dies_during_a_call(durable: World) -> None:
     await durable.start()
     await durable.submit("mine", SLOW)
     await durable.client.heard.event("call.started")
-    durable.server.kill()
-    await asyncio.sleep(1.0)  # everybody notices
-    durable.server.start()
+    await durable.restart_server()
     found = await durable.ended("mine")
     again = await (await durable.submit("mine", SLOW)).frames()
 
