@@ -195,7 +195,7 @@ async def test_without_jetstream(durable_bare: World) -> None:
     await durable_bare.restart_server()
     await durable_bare.pipeline.start_engine()
     async with asyncio.timeout(PATIENCE_S):
-        while not isinstance((await (await durable_bare.submit("mine")).frames())[-1], Finished):
+        while isinstance((await (await durable_bare.submit("mine")).frames())[-1], Failed):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
 
