@@ -106,7 +106,7 @@ class LiveCall:
 
 @asynccontextmanager
 async def submitted(connection: Connection, request: SubmitCall, patience: Patience) -> AsyncIterator[LiveCall]:
-    """Submit a call and wait for it to be accepted; leaving before its end cancels it.
+    """Submit a call and wait for it to be accepted; leaving before its end cancels it, unless it is durable.
 
     Raises:
         CallFailedError: when it is refused, or nothing is heard of it.
@@ -118,7 +118,7 @@ async def submitted(connection: Connection, request: SubmitCall, patience: Patie
             await call.accepted(patience.first_frame_s)
             yield call
         finally:
-            if not inbox.over:
+            if not (inbox.over or request.durable):
                 await call.cancel()
 
 

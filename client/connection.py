@@ -26,7 +26,7 @@ from autellix.schemas import subjects
 from autellix.schemas.base import Message
 from autellix.schemas.codec import FRAMES, Decoder, MalformedMessageError, encode
 from autellix.schemas.frames import Accepted, Failed
-from autellix.schemas.messages import CancelCalls, SessionAnswer, TableAnswer
+from autellix.schemas.messages import CancelCalls, ResultAnswer, SessionAnswer, TableAnswer
 from autellix.schemas.nats_access import Access, AccessError, options
 from autellix.schemas.trace_context import with_context
 
@@ -39,7 +39,7 @@ REQUEST_S = 10.0
 RECONNECT_WAIT_S = 0.5
 
 T = TypeVar("T", bound=msgspec.Struct)
-_ANSWERS: Decoder[SessionAnswer | TableAnswer] = Decoder(SessionAnswer | TableAnswer)
+_ANSWERS: Decoder[SessionAnswer | TableAnswer | ResultAnswer] = Decoder(SessionAnswer | TableAnswer | ResultAnswer)
 
 
 class Connection:
@@ -72,7 +72,7 @@ class Connection:
         """Have a call given up that was accepted when nobody waited for it any more."""
         with suppress(MalformedMessageError, CallFailedError):
             frame = FRAMES.decode(data)
-            if isinstance(frame, Accepted):
+            if isinstance(frame, Accepted) and not frame.durable:
                 await self.publish(subjects.CALLS_CANCEL, CancelCalls(call_id=frame.call_id), reply=self.nowhere())
 
     async def ping(self, within_s: float) -> list[str]:

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-SERVICES = ("session-manager", "process-table", "load-balancer", "engine-worker", "metrics", "gateway")
+SERVICES = (
+    "session-manager",
+    "process-table",
+    "load-balancer",
+    "engine-worker",
+    "durable-calls",
+    "metrics",
+    "gateway",
+)
 """Every service, in the order of starting."""
 
 POLICIES = ("fcfs", "mlfq", "plas", "atlas", "gittins", "auto")

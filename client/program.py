@@ -106,6 +106,7 @@ class Program:
         *,
         parents: Sequence[CallId] | None = None,
         deadline_s: float | None = None,
+        durable_id: str | None = None,
         **fields: Any,
     ) -> Answer:
         """Make one chat call and return its answer; cancelling the task that waits cancels the call.
@@ -114,13 +115,15 @@ class Program:
             messages: The conversation.
             parents: The calls this one waited for, where the tasks do not show them (see `threads`).
             deadline_s: Time after which the services give the call up with status 504.
+            durable_id: Makes the call durable: it goes on when nobody waits for it any more, and the same messages with
+                the same id, from another process or program too, get the one answer that it has.
             fields: Any further field of the OpenAI request, as `max_tokens`.
 
         Raises:
             CallFailedError: when the call is refused or fails.
         """
         body = {"model": self.model, **fields, "messages": list(messages), "stream": False}
-        async with self.submitted(body, parents, deadline_s) as call:
+        async with self.submitted(body, parents, deadline_s, durable_id=durable_id) as call:
             return await call.answer()
 
     def stream(
@@ -146,6 +149,7 @@ class Program:
         deadline_s: float | None = None,
         *,
         api: str = CHAT,
+        durable_id: str | None = None,
     ) -> AsyncIterator[LiveCall]:
         """Submit a call as the next one of the running task's thread; leaving before its end cancels it.
 
@@ -154,6 +158,7 @@ class Program:
             parents: As in `chat`.
             deadline_s: As in `chat`.
             api: The path of the API.
+            durable_id: As in `chat`; leaving early does not cancel such a call.
 
         Raises:
             CallFailedError: when the call is refused.
@@ -169,10 +174,14 @@ class Program:
             parents=thread.parents() if parents is None else tuple(parents),
             api=api,
             deadline_ms=deadline_s and deadline_s * 1000,
+            durable=durable_id is not None,
+            id=durable_id,
         )
         async with submitted(connection, request, self._patience) as call:
             threads.made(thread, call.call_id)
             yield call
+            if durable_id is not None and call.finished:  # only now the call is known that was executed
+                threads.made(thread, call.finished.call_id)
 
     async def _keep_alive(self, connection: Connection, every_s: float) -> None:
         """Tell the services now and then that the program lives, however long its tools and people take."""

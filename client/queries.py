@@ -5,8 +5,9 @@ from contextlib import suppress
 from autellix.client.connection import Connection
 from autellix.client.errors import CallFailedError, failure
 from autellix.schemas import subjects
+from autellix.schemas.frames import CallResult
 from autellix.schemas.ids import ProgramId
-from autellix.schemas.requests import EndSession, GetProgram, ListEngines, ListPrograms, SessionEnded
+from autellix.schemas.requests import EndSession, GetProgram, GetResult, ListEngines, ListPrograms, SessionEnded
 from autellix.schemas.table import EngineList, ProgramList, ProgramRecord
 
 PREFIX_MIN = 4
@@ -51,6 +52,15 @@ async def end_program(connection: Connection, name: str) -> SessionEnded:
     with suppress(CallFailedError):
         program_id = (await get_program(connection, name)).program_id
     return await connection.request(subjects.SESSIONS_END, EndSession(program_id=program_id), SessionEnded)
+
+
+async def get_result(connection: Connection, call_id: str) -> CallResult:
+    """Return what became of a durable call.
+
+    Raises:
+        CallFailedError: with status 404 when there is none of this id, or its result has expired.
+    """
+    return await connection.request(subjects.CALLS_RESULT, GetResult(id=call_id), CallResult)
 
 
 async def list_engines(connection: Connection) -> EngineList:

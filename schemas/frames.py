@@ -14,7 +14,12 @@ class Accepted(Message, tag="accepted", frozen=True, kw_only=True):
 
     call_id: CallId
     program_id: ProgramId
+    """Empty for a durable call whose program is not known before it is executed."""
     thread_id: ThreadId
+    durable: bool = False
+    """It is kept until it has a result, whoever goes away; `call_id` is the id that its client gave it."""
+    replayed: bool = False
+    """Its result was there already, and follows."""
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,3 +64,16 @@ class Failed(Message, tag="failed", frozen=True, kw_only=True):
     retry_after_s: float | None = None
     retry_safe: bool = False
     """Nothing was executed: the same call may be sent again."""
+
+
+class CallResult(Message, tag="call_result", frozen=True, kw_only=True):
+    """What became of a durable call so far."""
+
+    id: str
+    submitted_at_ms: float
+    waited_ms: float
+    """From its submission until its result, or until now."""
+    result: Finished | Failed | None = None
+    """None: it is not there yet."""
+    kept_until_ms: float | None = None
+    """When the result will be forgotten."""

@@ -4,6 +4,7 @@ import msgspec
 
 from autellix.schemas.base import Message
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId, ThreadId
+from autellix.schemas.requests import SubmitCall
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,3 +104,15 @@ class ReleasedCall(Message, tag="released_call", frozen=True, kw_only=True):
     program: ProgramFacts
     engine_id: EngineId
     """Where it was held."""
+
+
+class DurableCall(Message, tag="durable_call", frozen=True, kw_only=True):
+    """Session manager to durable calls: a call that keeps the rules, to be kept and executed to one result."""
+
+    request: SubmitCall
+    tenant: str
+    reply_to: str
+    """The client's inbox."""
+    reply_json: bool = False
+    arrival_at_ms: float
+    trace: str = ""

@@ -1,6 +1,6 @@
 """The names of things, as types, so that one is never passed where another is meant."""
 
-from typing import NewType
+from typing import Final, NewType
 
 ProgramId = NewType("ProgramId", str)
 """One run of an agent; made by the session manager, unguessable."""
@@ -10,6 +10,9 @@ ThreadId = NewType("ThreadId", str)
 
 CallId = NewType("CallId", str)
 """One LLM request of a program."""
+
+CALL_ID_BEGIN: Final = "call-"
+"""How the ids begin that the session manager makes, and no id of a client's own choice."""
 
 EngineId = NewType("EngineId", str)
 """One vLLM replica, by the name its operator gave it."""

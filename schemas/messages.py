@@ -30,6 +30,7 @@ from autellix.schemas.events import (
 )
 from autellix.schemas.frames import (
     Accepted,
+    CallResult,
     Chunk,
     Failed,
     Finished,
@@ -38,6 +39,7 @@ from autellix.schemas.frames import (
 from autellix.schemas.hops import (
     AdmittedCall,
     Call,
+    DurableCall,
     EngineSeries,
     ForgetCalls,
     GetSeries,
@@ -55,6 +57,7 @@ from autellix.schemas.requests import (
     EndSession,
     GetMetrics,
     GetProgram,
+    GetResult,
     ListEngines,
     ListPrograms,
     MetricsText,
@@ -82,6 +85,7 @@ Event = ProgramEvent | AnyCallEvent | EngineEvent
 Frame = Accepted | Chunk | Finished | Failed
 SessionAnswer = SessionStarted | SessionTouched | SessionEnded | CancelAccepted | Failed
 TableAnswer = ProgramList | ProgramRecord | EngineList | EngineLoad | MetricsText | Failed
+ResultAnswer = CallResult | Failed
 
 __all__ = [
     "Accepted",
@@ -97,6 +101,7 @@ __all__ = [
     "CallFinished",
     "CallHeld",
     "CallPreempted",
+    "CallResult",
     "CallResumed",
     "CallRouted",
     "CallStarted",
@@ -106,6 +111,7 @@ __all__ = [
     "CancelCalls",
     "Chunk",
     "ControlEngine",
+    "DurableCall",
     "EndSession",
     "EngineDown",
     "EngineEvent",
@@ -121,6 +127,7 @@ __all__ = [
     "Frame",
     "GetMetrics",
     "GetProgram",
+    "GetResult",
     "GetSeries",
     "ListEngines",
     "ListPrograms",
@@ -139,6 +146,7 @@ __all__ = [
     "RankTable",
     "ReleaseHeld",
     "ReleasedCall",
+    "ResultAnswer",
     "RoutedCall",
     "SessionAnswer",
     "SessionEnded",

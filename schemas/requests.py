@@ -76,6 +76,19 @@ class SubmitCall(Message, tag="submit_call", frozen=True, kw_only=True):
     deadline_ms: float | None = None
     """Time from submission after which the call is cancelled and fails with status 504."""
     durable: bool = False
+    """Execute it to one result, through the death of every process. It needs an `id`, and cannot be streamed.
+
+    The same `id` again, with the same `api` and `body`, is the same call: it is not executed again, and whoever asks
+    gets its answer. Another body under that id is refused with 409.
+    """
+    id: str | None = None
+    """Of a durable call: an id of the client's own choice, by which its result can be asked for."""
+
+
+class GetResult(Message, tag="get_result", frozen=True, kw_only=True):
+    """Ask for a durable call. Answered by `CallResult`; 404 if there is none of that id, or its result has expired."""
+
+    id: str
 
 
 class CancelCalls(Message, tag="cancel_calls", frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ SESSIONS_END: Final = "autellix.sessions.end"
 
 CALLS_SUBMIT: Final = "autellix.calls.submit"
 CALLS_CANCEL: Final = "autellix.calls.cancel"
+CALLS_RESULT: Final = "autellix.calls.result"
 
 PROGRAMS_LIST: Final = "autellix.programs.list"
 PROGRAMS_GET: Final = "autellix.programs.get"
@@ -37,6 +38,9 @@ CALL_SUBMITTED: Final = "autellix.internal.calls.submitted"
 CALL_ADMITTED: Final = "autellix.internal.calls.admitted"
 CALL_RELEASED: Final = "autellix.internal.calls.released"
 CALL_CANCEL: Final = "autellix.internal.calls.cancel"
+CALL_DURABLE: Final = "autellix.internal.calls.durable"
+CALL_QUEUED: Final = "autellix.internal.durable.queued"
+"""What is published here JetStream keeps until it is done: a subject of its own, for a work queue takes in all."""
 PRIORITIES: Final = "autellix.internal.priorities"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -130,6 +130,27 @@ class EngineWorkerSettings(Settings, frozen=True, kw_only=True):
     """Start with a version of vLLM that Autellix was not tested with."""
 
 
+class DurableCallsSettings(Settings, frozen=True, kw_only=True):
+    """`[durable_calls]`."""
+
+    concurrency: Annotated[int, Meta(ge=1, le=4096)] = 64
+    """Calls that one instance has in the pipeline at once; the others wait in the queue."""
+    tries_s: Positive = 14_400.0
+    """For how long from its submission a call is tried again that was lost or refused for now."""
+    attempt_s: Positive = 3600.0
+    """How long one try may take before it counts as lost."""
+    accept_s: Positive = 10.0
+    """How long the pipeline may take to accept a try."""
+    heartbeat_s: Annotated[float, Meta(ge=0.1, le=3600)] = 10.0
+    """How often an instance says that it still has a call; if it misses three, the call is given to another."""
+    results_kept_s: Positive = 86_400.0
+    """How long a result can be asked for."""
+    results_max_bytes: Count = 512 * 2**20
+    """Size of what JetStream keeps of results; when three quarters are full, new calls are refused with 503."""
+    queue_max_bytes: Count = 256 * 2**20
+    """Size of the queue that JetStream keeps; when it is full, new calls are refused with 503."""
+
+
 class HttpSettings(Settings, frozen=True, kw_only=True):
     """Where a service answers HTTP."""
 
@@ -167,6 +188,7 @@ class Config(Settings, frozen=True, kw_only=True):
     process_table: ProcessTableSettings = ProcessTableSettings()
     load_balancer: LoadBalancerSettings = LoadBalancerSettings()
     engine_worker: EngineWorkerSettings = EngineWorkerSettings()
+    durable_calls: DurableCallsSettings = DurableCallsSettings()
     metrics: MetricsSettings = MetricsSettings()
     gateway: GatewaySettings = GatewaySettings()
 

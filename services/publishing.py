@@ -10,7 +10,7 @@ from autellix.schemas import subjects, tenants
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import encode
 from autellix.schemas.ids import ProgramId
-from autellix.schemas.messages import EngineList, Failed, Finished, MetricsText, ProgramList, ProgramRecord
+from autellix.schemas.messages import CallResult, EngineList, Failed, Finished, MetricsText, ProgramList, ProgramRecord
 from autellix.services.bus import Bus, BusDownError
 from autellix.services.core import Out
 
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 OF_PROGRAMS = tuple(subject.rstrip("*") for subject in (subjects.PROGRAM_EVENTS, subjects.CALL_EVENTS))
-ANSWERS = (Finished, ProgramList, ProgramRecord, EngineList, MetricsText)
+ANSWERS = (Finished, CallResult, ProgramList, ProgramRecord, EngineList, MetricsText)
 """What somebody waits for and may grow beyond what the bus carries."""
 
 

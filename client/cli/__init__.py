@@ -5,10 +5,25 @@ import os
 import sys
 from collections.abc import Sequence
 
-from autellix.client.cli import access, bench, completion, doctor, ps, run, serve, show, sim, submit, top, trace, up
+from autellix.client.cli import (
+    access,
+    bench,
+    completion,
+    doctor,
+    ps,
+    result,
+    run,
+    serve,
+    show,
+    sim,
+    submit,
+    top,
+    trace,
+    up,
+)
 from autellix.client.errors import AutellixError
 
-VERBS = (up, serve, run, submit, ps, top, show, trace, doctor, sim, bench, access, completion)
+VERBS = (up, serve, run, submit, result, ps, top, show, trace, doctor, sim, bench, access, completion)
 INTERRUPTED = 130
 """The exit status of a command that Ctrl-C ended, by custom of the shell."""
 

@@ -25,6 +25,8 @@ def add(verbs: "Verbs") -> None:
     parser.add_argument(
         "--max-tokens", type=count, default=256, metavar="N", help="length of the answer (default: 256)"
     )
+    text = "keep the call until it has one answer; the same prompt with the same id gets that, and so does `result`"
+    parser.add_argument("--durable", metavar="ID", help=text)
     parser.add_argument("--no-stream", action="store_false", dest="stream", help="print the answer when it is complete")
     parser.add_argument("--json", action="store_true", help="print the whole OpenAI response, when it is complete")
     add_nats_url(parser)
@@ -32,7 +34,9 @@ def add(verbs: "Verbs") -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the answer, as it comes."""
+    """Print the answer, as it comes, or when it is complete."""
+    if arguments.durable is not None:
+        arguments.stream = False
     asyncio.run(_submit(arguments))
     return 0
 
@@ -45,7 +49,10 @@ async def _submit(arguments: argparse.Namespace) -> None:
             "max_tokens": arguments.max_tokens,
             "stream": arguments.stream and not arguments.json,
         }
-        stream = Stream(submitted(connection, SubmitCall(body=body, program_id=arguments.program), Patience()))
+        call = SubmitCall(
+            body=body, program_id=arguments.program, durable=arguments.durable is not None, id=arguments.durable
+        )
+        stream = Stream(submitted(connection, call, Patience()))
         async for piece in stream:
             print(piece, end="", flush=True)
     if arguments.json:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from autellix.schemas import subjects, tenants
 from autellix.services.core import Listen
+from autellix.services.durable_calls.listens import LISTENS as DURABLE_CALLS
 from autellix.services.gateway.listens import LISTENS as GATEWAY
 from autellix.services.load_balancer.listens import LISTENS as LOAD_BALANCER
 from autellix.services.metrics.listens import LISTENS as METRICS
@@ -29,6 +30,7 @@ ASKED: Final = (
     subjects.SESSIONS_END,
     subjects.CALLS_SUBMIT,
     subjects.CALLS_CANCEL,
+    subjects.CALLS_RESULT,
     subjects.PROGRAMS_LIST,
     subjects.PROGRAMS_GET,
     subjects.ENGINES_LIST,
@@ -41,6 +43,9 @@ INBOXES: Final = ("_INBOX.>", "_R_.>")
 """Where answers go; the second is how NATS calls the inboxes of other accounts."""
 STATE: Final = "KV_AUTELLIX_STATE"
 """The stream behind the bucket of snapshots."""
+QUEUE: Final = "AUTELLIX_DURABLE"
+RESULTS: Final = "KV_AUTELLIX_RESULTS"
+"""Those of durable calls."""
 
 
 NO_ANSWER: Final = ("_INBOX.>",)
@@ -63,11 +68,12 @@ def _events(*tags: str) -> tuple[str, ...]:
 
 def _reads(stream: str) -> tuple[str, ...]:
     """Return what one asks JetStream for to read a stream by consumers of one's own."""
-    return (
-        f"$JS.API.STREAM.INFO.{stream}",
-        *(f"$JS.API.CONSUMER.{what}.{stream}.>" for what in ("CREATE", "INFO", "DELETE", "MSG.NEXT")),
-        f"$JS.API.CONSUMER.CREATE.{stream}",
-    )
+    return (f"$JS.API.STREAM.INFO.{stream}", *_consumes(stream))
+
+
+def _consumes(stream: str) -> tuple[str, ...]:
+    verbs = ("CREATE", "DURABLE.CREATE", "INFO", "DELETE", "MSG.NEXT")
+    return (f"$JS.API.CONSUMER.CREATE.{stream}", *(f"$JS.API.CONSUMER.{verb}.{stream}.>" for verb in verbs))
 
 
 def _remembers(service: str) -> tuple[str, ...]:
@@ -84,6 +90,7 @@ USERS: Final = {
         says=(
             *INBOXES,
             subjects.CALL_SUBMITTED,
+            subjects.CALL_DURABLE,
             subjects.CALL_RELEASED,
             subjects.CALL_CANCEL,
             *_events("program.started", "program.ended", "program.expired"),
@@ -126,6 +133,23 @@ USERS: Final = {
             subjects.PRIORITIES,
             *subjects.PROGRAM_ENDS,
         ),
+    ),
+    "durable-calls": User(
+        says=(
+            *INBOXES,
+            *(subjects.CALLS_SUBMIT, subjects.CALLS_CANCEL),
+            *map(tenants.any_subject_of, (subjects.CALLS_SUBMIT, subjects.CALLS_CANCEL)),
+            *(subjects.CALL_QUEUED, f"$JS.ACK.{QUEUE}.>", "$KV.AUTELLIX_RESULTS.>"),
+            *(
+                f"$JS.API.STREAM.{what}.{stream}"
+                for stream in (QUEUE, RESULTS)
+                for what in ("CREATE", "UPDATE", "INFO")
+            ),
+            f"$JS.API.STREAM.MSG.GET.{RESULTS}",
+            *_consumes(QUEUE),
+            "$JS.API.INFO",
+        ),
+        hears=_heard(DURABLE_CALLS),
     ),
     "metrics": User(says=(*INBOXES, _of_engines("series")), hears=(*_heard(METRICS), subjects.METRICS_GET)),
     "gateway": User(

@@ -96,7 +96,8 @@ def _headers(stream: CallStream, request_id: str | None) -> dict[str, str]:
         "X-Autellix-Call-Id": stream.call_id,
         "X-Autellix-Program-Id": stream.program_id,
     }
-    return {name: value for name, value in named.items() if value}
+    replayed = {"Idempotent-Replayed": "true"} if stream.replayed else {}
+    return {name: _header(value) for name, value in named.items() if value} | replayed
 
 
 def _placed(placed: Placed | None) -> dict[str, str]:

@@ -29,6 +29,7 @@ from autellix.services.gateway.errors import ERRORS, on_error, request_id
 from autellix.services.gateway.identity import Identities
 from autellix.services.gateway.listens import LISTENS
 from autellix.services.gateway.programs import program_routes
+from autellix.services.gateway.results import result_routes
 from autellix.services.gateway.shapes import shape_of
 from autellix.services.gateway.streams import CallStream, Inbox
 from autellix.services.runner import VERSION, CoreRunner
@@ -68,7 +69,11 @@ def application(
     own = [Route("/version", version)]
     models = [Route("/v1/models", Models(rotation).all), Route("/v1/models/{model:path}", Models(rotation).one)]
     services = Services(bus, settings.first_frame_s)
-    own += [Route("/metrics", Metrics(services).all, methods=["GET"]), *program_routes(services)]
+    own += [
+        Route("/metrics", Metrics(services).all, methods=["GET"]),
+        *program_routes(services),
+        *result_routes(services),
+    ]
     own += [*dashboard.routes(), *health_routes(why_not_ready)]
     within = Router([*calls, *models], redirect_slashes=False)  # for who can be told a URL and nothing else
     app = Starlette(

@@ -6,11 +6,11 @@ from typing import Any
 from autellix.schemas import tenants
 from autellix.schemas.base import Message
 from autellix.schemas.codec import Decoder, MalformedMessageError, encode
-from autellix.schemas.messages import SessionAnswer, TableAnswer
+from autellix.schemas.messages import ResultAnswer, SessionAnswer, TableAnswer
 from autellix.services.bus import Bus, BusDownError, Delivery
 from autellix.services.gateway import failures
 
-_ANSWERS: Decoder[SessionAnswer | TableAnswer] = Decoder(SessionAnswer | TableAnswer)
+_ANSWERS: Decoder[SessionAnswer | TableAnswer | ResultAnswer] = Decoder(SessionAnswer | TableAnswer | ResultAnswer)
 
 
 class Services:

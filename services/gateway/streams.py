@@ -6,7 +6,7 @@ Rules:
 * A stream ends exactly once: with the call's own last frame, or with a failure found here (frames lost or unreadable,
   a reader too slow, the bus lost, the gateway stopping).
 * A call whose reader is gone is cancelled, at the latest when it is accepted: an `accepted` that nobody waits for is
-  reason enough.
+  reason enough. Only a durable call goes on: its client may ask for the result later.
 """
 
 import asyncio
@@ -49,6 +49,10 @@ class CallStream:
         self.program_id: ProgramId | None = None
         self.over = False
         """Whether the call itself has ended or was cancelled."""
+        self.durable = False
+        """Whether it goes on until it has a result, whoever leaves."""
+        self.replayed = False
+        """Whether its result was there already."""
         self.end: Finished | Failed | None = None
         """The last part, once it is known."""
         self._order = FrameOrder()
@@ -67,9 +71,12 @@ class CallStream:
         match frame:
             case Accepted():
                 self.program_id = frame.program_id
+                self.durable, self.replayed = frame.durable, frame.replayed
             case Chunk() if self._parts.qsize() >= PARTS_MAX:
                 self.fail(failures.slow_reader(PARTS_MAX))
             case _:
+                if isinstance(frame, Finished):  # a durable call's program is known late
+                    self.program_id = self.program_id or frame.call.program_id
                 part = self._append(frame)
                 self.over = self.over or (part is frame and part is self.end)
 
@@ -159,7 +166,7 @@ class Inbox:
         finally:
             del self._streams[token]
             await self._cancel(stream)
-            if final and stream.program_id and not _comes_again(stream.end):
+            if final and stream.program_id and not _comes_again(stream.end) and (stream.over or not stream.durable):
                 await self._order(subjects.SESSIONS_END, EndSession(program_id=stream.program_id))
 
     def fail_all(self, failure: Failed) -> None:
@@ -183,7 +190,7 @@ class Inbox:
         stream = self._streams.get(delivery.subject.rpartition(".")[2])
         frame = _frame(delivery)
         if stream is None:
-            if isinstance(frame, Accepted):
+            if isinstance(frame, Accepted) and not frame.durable:
                 await self._publish_cancel(frame.call_id)
             return
         if frame:
@@ -194,8 +201,8 @@ class Inbox:
             await self._cancel(stream)
 
     async def _cancel(self, stream: CallStream) -> None:
-        """Cancel the call of a stream, once, unless it is over or not accepted yet."""
-        if stream.call_id and not stream.over:
+        """Cancel the call of a stream, once, unless it is over, not accepted yet, or durable."""
+        if stream.call_id and not stream.over and not stream.durable:
             stream.over = True
             await self._publish_cancel(stream.call_id)
 

@@ -3,6 +3,7 @@
 Which program a call belongs to `identity.py` says; which calls' answers it needed, the header `X-Autellix-Parent-Ids`.
 What kind of agent it is, so that the policy can learn from those before it, `X-Autellix-Agent` says. How long the
 client would wait, in milliseconds, `X-Autellix-Deadline-Ms` says: full engines then refuse at once.
+`Idempotency-Key` makes it durable: it is executed to one result, which the same request with the same key gets again.
 What is inside the body is the session manager's to judge.
 """
 
@@ -24,6 +25,7 @@ from autellix.services.gateway.identity import Identities, header_id, parents_of
 
 AGENT_HEADER: Final = "x-autellix-agent"
 DEADLINE_HEADER: Final = "x-autellix-deadline-ms"
+KEY_HEADER: Final = "idempotency-key"
 
 READ_S: Final = 30.0
 """How long a client may take to send its body."""
@@ -101,6 +103,7 @@ def submission(
     fields = _fields(headers, body)
     identity = identities.of(headers, fields, within=within, tenant=tenant)
     _take_out_context(fields)
+    key = durable_id(headers)
     call = SubmitCall(
         body=fields,
         api=api,
@@ -111,6 +114,8 @@ def submission(
         parents=parents_of(headers),
         agent=header_id(headers, AGENT_HEADER) or "",
         deadline_ms=_deadline_ms(headers),
+        durable=key is not None,
+        id=key,
     )
     try:
         payload = encode(call)
@@ -143,6 +148,18 @@ def _deadline_ms(headers: Mapping[str, str]) -> float | None:
         return float(text) if text else None
     except ValueError:
         raise invalid(f"{DEADLINE_HEADER} must be a number.", param=DEADLINE_HEADER) from None
+
+
+def durable_id(headers: Mapping[str, str]) -> str | None:
+    """Return the id of a durable call, None for another; quotes around it are the header's, by its standard.
+
+    Raises:
+        InvalidRequestError: 400 for one that is unusable.
+    """
+    key = header_id(headers, KEY_HEADER)
+    if key and len(key) > 2 and key[0] == key[-1] == '"':
+        return key[1:-1]
+    return key
 
 
 def _take_out_context(fields: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ Rules:
   instance gives the same answer without asking the others.
 * A program with a live call never expires. An idle one expires after its time to live.
 * A call is validated here, before anything else learns of it. A refused call leaves no trace.
+* A durable call is handed on to who keeps it, and comes back as an ordinary one each time that it is tried.
 * A call without a thread gets one that has no live call: `main` first, so that a sequential program is one thread.
 * A call that no engine was chosen for in time is passed on again, and one that is lost for good ends in a failure. So
   does one that its engine gave back.
@@ -54,6 +55,7 @@ from autellix.schemas.openai import RESPONSES, InvalidRequestError, check, gener
 from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Out, Reply, announce, answer, asking
 from autellix.services.session_manager.checks import check_call, check_name
+from autellix.services.session_manager.durable import hand_on
 from autellix.services.session_manager.ids import Ids, is_named
 from autellix.services.session_manager.kinds import kind_of
 from autellix.services.session_manager.limits import check_room_for_call, check_room_for_program
@@ -199,6 +201,8 @@ class SessionManager:
             return []
         asked, text = check(request.api, request.body)
         check_call(request, text, self._settings)
+        if request.durable:
+            return hand_on(request, now_ms, reply)
         outs: list[Out] = []
         session = self._live_one(request, reply.tenant)
         check_room_for_call(self._sessions, session, reply.tenant, self._settings)

@@ -7,7 +7,7 @@ import msgspec
 
 from autellix.schemas import tenants
 from autellix.schemas.identity import response_id
-from autellix.schemas.ids import CallId, ProgramId
+from autellix.schemas.ids import CALL_ID_BEGIN, CallId, ProgramId
 from autellix.schemas.messages import SubmitCall
 
 
@@ -35,7 +35,7 @@ class Ids:
 
     def call(self) -> CallId:
         """Return the id of a new call."""
-        return CallId(f"call-{self.unique()}")
+        return CallId(f"{CALL_ID_BEGIN}{self.unique()}")
 
     def into(self, body: bytes, program_id: ProgramId) -> bytes:
         """Return a body of `/v1/responses` with the response's id: it names its program, for who goes on from it."""

@@ -5,6 +5,7 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from autellix.schemas.messages import (
     Finished,
     Frame,
     ListEngines,
+    ResultAnswer,
     SessionAnswer,
     SubmitCall,
     TableAnswer,
@@ -43,10 +45,11 @@ from autellix.services.process_table.listens import LISTENS as TABLE_LISTENS
 from autellix.services.runner import CoreRunner
 from autellix.services.session_manager.core import SessionManager
 from autellix.services.session_manager.listens import LISTENS as MANAGER_LISTENS
+from tests.bus.durable_world import World
 
 Connect = Callable[[], Awaitable[Bus]]
 PATIENCE_S = 10.0
-ANSWERS = Decoder[Any](SessionAnswer | TableAnswer)
+ANSWERS = Decoder[Any](SessionAnswer | TableAnswer | ResultAnswer)
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 
 
@@ -230,3 +233,22 @@ async def client(pipeline: Pipeline) -> Client:
     """Return a client of a pipeline with one engine that answers at once."""
     await pipeline.start_engine()
     return pipeline.client
+
+
+@pytest.fixture
+async def durable_bare(tmp_path: Path) -> AsyncIterator[World]:
+    """Return a server, and nothing else."""
+    world = World(tmp_path, Pipeline)
+    world.server.start()
+    try:
+        yield world
+        await world.close()
+    finally:
+        world.server.kill()
+
+
+@pytest.fixture
+async def durable(durable_bare: World) -> World:
+    """Return a server and a pipeline, without the service."""
+    await durable_bare.start_pipeline()
+    return durable_bare

@@ -17,6 +17,7 @@ def test_processes_come_in_the_order_of_starting() -> None:
         "load-balancer",
         "engine-0",
         "engine-1",
+        "durable-calls",
         "metrics",
         "gateway",
     ]

@@ -22,8 +22,9 @@ BODY = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_t
 class Killed:
     """A stack whose services a test kills and starts again."""
 
-    def __init__(self, stack: Stack, folder: Path) -> None:
+    def __init__(self, stack: Stack, folder: Path, plan: Plan = PLAN) -> None:
         self.stack = stack
+        self._plan = plan
         self._folder = folder
         self._again: list[Child] = []
 
@@ -37,7 +38,7 @@ class Killed:
     async def start(self, name: str) -> None:
         """Start it again, as systemd would."""
         ports = {"port": self.stack.port, "metrics_port": free_port()}
-        command = PLAN.commands(self.stack.nats_url, **ports)[name]
+        command = self._plan.commands(self.stack.nats_url, **ports)[name]
         child = await start_child(
             name, command, log=self.stack.log_dir / f"{name}.log", notify=self._folder / f"{name}.again.sock"
         )

@@ -76,6 +76,8 @@ async def is_refused(secured: Secured, who: str, subject: str, *, says: bool) ->
         ("load-balancer", "autellix.events.call.finished"),
         ("session-manager", "autellix.internal.engines.engine-0.calls"),
         ("session-manager", "$JS.API.STREAM.DELETE.AUTELLIX_EVENTS"),
+        ("durable-calls", "autellix.events.call.finished"),
+        ("durable-calls", "autellix.internal.calls.submitted"),
         ("operator", "autellix.events.call.finished"),
         ("operator", "$JS.API.STREAM.DELETE.AUTELLIX_EVENTS"),
     ],

@@ -33,6 +33,9 @@ async def test_nobody_is_refused_anything(
         monkeypatch.setenv(name, value)
     async with Program("of the operator", model="tiny") as program:
         await asyncio.gather(*(program.chat(MESSAGES, max_tokens=3) for _ in range(8)))
+        durable = ["submit", "Hi", "--durable", "once", "--model", "tiny", "--max-tokens", "3"]
+        assert 0 == await asyncio.to_thread(cli.main, durable)
+        assert 0 == await asyncio.to_thread(cli.main, ["result", "once"])
         assert 0 == await asyncio.to_thread(cli.main, ["trace", program.id, "--out", str(tmp_path / "t.json")])
     for verb in (["ps", "--json"], ["show", program.id, "--json"], ["doctor", "--url", stack.http_url]):
         assert 0 == await asyncio.to_thread(cli.main, verb), capsys.readouterr()

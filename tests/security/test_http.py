@@ -105,6 +105,22 @@ async def test_the_same_name_is_two_programs(http: httpx.AsyncClient, keys: dict
     assert ids[0] == ids[2] != ids[1]
 
 
+async def test_the_same_key_is_two_durable_calls(http: httpx.AsyncClient, keys: dict[str, str]) -> None:
+    """What one tenant has kept under an id no other gets, or is in the way of."""
+    ids = []
+    for name in ("acme", "zen", "acme"):
+        body = {**BODY, "messages": [{"role": "user", "content": name}]}
+        answer = await http.post(CHAT, json=body, headers={**bearer(keys[name]), "Idempotency-Key": "k"})
+        assert 200 == answer.status_code
+        ids.append(answer.json()["id"])
+    only_acme = {**bearer(keys["acme"]), "Idempotency-Key": "only"}
+    await http.post(CHAT, json=BODY, headers=only_acme)
+    got = [await http.get("/v1/calls/only", headers=bearer(keys[name])) for name in ("acme", "zen")]
+
+    assert ids[0] == ids[2] != ids[1]
+    assert [200, 404] == [answer.status_code for answer in got]
+
+
 async def test_sub_agents_of_others(http: httpx.AsyncClient, keys: dict[str, str]) -> None:
     """What one tenant says of its sub-agents does not change whose those of another are."""
     child = {"X-Session-Affinity": "leaf", "X-Parent-Session-ID": "root-of-zen"}
