@@ -122,11 +122,13 @@ async def _streamed(program: Program) -> int:
     return int(stream.answer.response["usage"]["completion_tokens"])
 
 
-async def disturb(fleet: Fleet, report: Report, chance: random.Random, faults: int, say: Console) -> None:
+async def disturb(
+    fleet: Fleet, report: Report, chance: random.Random, faults: int, say: Console, kinds: Sequence[str] = KINDS
+) -> None:
     """Let so many faults happen, each kind once before any comes again."""
     left: list[str] = []
     for number in range(faults):
-        left = left or chance.sample(KINDS, len(KINDS))
+        left = left or chance.sample(kinds, len(kinds))
         kind = left.pop()
         say.print(f"{number + 1} of {faults}: {kind}; {report.answered} calls answered, {report.failed.total()} failed")
         report.faults[kind] += 1
@@ -182,7 +184,7 @@ async def agree(agents: Agents, nats_url: str, report: Report) -> None:
     ]
 
 
-async def run(plan: Plan, *, faults: int, agents: int, seed: int, say: Console) -> Report:
+async def run(plan: Plan, *, faults: int, agents: int, seed: int, say: Console, kinds: Sequence[str] = KINDS) -> Report:
     """Start everything, disturb it, and return what happened."""
     report, chance = Report(), random.Random(seed)  # noqa: S311 - no secret
     with tempfile.TemporaryDirectory(prefix="autellix-chaos-") as folder:
@@ -190,7 +192,7 @@ async def run(plan: Plan, *, faults: int, agents: int, seed: int, say: Console) 
         async with fleet.up(), counting(fleet.nats_url, report):
             load = Agents(fleet.nats_url, report, chance)
             living = [asyncio.create_task(load.live()) for _ in range(agents)]
-            await disturb(fleet, report, chance, faults, say)
+            await disturb(fleet, report, chance, faults, say, kinds)
             load.over.set()
             await asyncio.gather(*living)
             await agree(load, fleet.nats_url, report)
