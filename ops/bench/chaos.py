@@ -2,8 +2,9 @@
 
 Agents make calls, one after the other and some at once, plain and streamed; what fails they try again, as real ones do.
 Meanwhile, at moments that a seed decides, a process is killed without warning and started again a moment later, as
-systemd would, or an engine is frozen for a while. In the end everything is asked whether it agrees: every call had one
-end, no program was lost or is stuck, nothing is in flight, and the process table says what the events say.
+systemd would, an engine is frozen for a while, or the bus is out of a process's reach. In the end everything is asked
+whether it agrees: every call had one end, no program was lost or is stuck, nothing is in flight, and the process table
+says what the events say.
 """
 
 import argparse
@@ -14,14 +15,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet import NATS, Fleet, connected
+from chaos_report import Report, counting, shown
+from fleet import NATS, Fleet
+from proxy import CUTS
 from rich.console import Console
 
 from autellix.client import CallFailedError, Patience, Program, UnreachableError
@@ -30,55 +30,22 @@ from autellix.client.connection import shared
 from autellix.client.plan import Plan
 from autellix.client.queries import list_engines, list_programs
 from autellix.client.stack import free_port
-from autellix.schemas import subjects
-from autellix.schemas.codec import CALL_ENDS, MalformedMessageError
 from autellix.schemas.ids import ProgramId
-from autellix.schemas.messages import CallFinished
 from autellix.schemas.table import ProgramRecord
 
 SERVICES = ("session-manager", "process-table", "load-balancer", "metrics", "gateway")
 ENGINES = ("engine-0", "engine-1")
-KINDS = (*SERVICES, *ENGINES, NATS, "freeze")
+KINDS = (*SERVICES, *ENGINES, NATS, "freeze", *CUTS)
 FREEZE_S = 8.0
 """Longer than others wait for an engine's word."""
+CUT_S = (2.0, 12.0)
+"""How long a way to the bus is cut."""
 PATIENCE = Patience(first_frame_s=15.0, silence_s=90.0)
 """A call of which nothing is heard for so long is lost."""
 TOKENS = 40
 CALLS = 6
 TRIES = 40
 MESSAGES = [{"role": "user", "content": "Go on."}]
-
-
-@dataclass
-class Report:
-    """What happened."""
-
-    faults: Counter[str] = field(default_factory=Counter)
-    calls: int = 0
-    answered: int = 0
-    failed: Counter[str] = field(default_factory=Counter)
-    """Ends in an error, by its code; each was tried again."""
-    lost: int = 0
-    """Calls that were accepted, and of which nothing was heard in time."""
-    cut: int = 0
-    """Answers that were shorter than asked for."""
-    programs: int = 0
-    given_up: int = 0
-    """Programs whose call failed too often."""
-    longest_outage_s: float = 0.0
-    """The longest time from a call's first try to its answer."""
-    ends: Counter[str] = field(default_factory=Counter)
-    """By call: how often its end was announced. Twice is no harm, since it counts once: the balancer, which may not
-    have heard of it when the bus came back, says it again with the engine's."""
-    answers: Counter[str] = field(default_factory=Counter)
-    """By call: how often its answer was announced."""
-    wrong: list[str] = field(default_factory=list)
-    """What did not agree in the end."""
-
-    @property
-    def good(self) -> bool:
-        """Whether nothing was lost, and nothing happened twice."""
-        return not (self.lost or self.cut or self.given_up or self.wrong)
 
 
 class Agents:
@@ -156,11 +123,13 @@ async def _streamed(program: Program) -> int:
     return int(stream.answer.response["usage"]["completion_tokens"])
 
 
-async def disturb(fleet: Fleet, report: Report, chance: random.Random, faults: int, say: Console) -> None:
+async def disturb(
+    fleet: Fleet, report: Report, chance: random.Random, faults: int, say: Console, kinds: Sequence[str] = KINDS
+) -> None:
     """Let so many faults happen, each kind once before any comes again."""
     left: list[str] = []
     for number in range(faults):
-        left = left or chance.sample(KINDS, len(KINDS))
+        left = left or chance.sample(kinds, len(kinds))
         kind = left.pop()
         say.print(f"{number + 1} of {faults}: {kind}; {report.answered} calls answered, {report.failed.total()} failed")
         report.faults[kind] += 1
@@ -169,31 +138,16 @@ async def disturb(fleet: Fleet, report: Report, chance: random.Random, faults: i
             fleet.freeze(engine, signal.SIGSTOP)
             await asyncio.sleep(FREEZE_S)
             fleet.freeze(engine, signal.SIGCONT)
+        elif kind in CUTS:
+            way = fleet.ways[chance.choice((*SERVICES, *ENGINES))]
+            way.cut(kind)
+            await asyncio.sleep(chance.uniform(*CUT_S))
+            way.heal()
         else:
             await fleet.kill(kind)
             await asyncio.sleep(chance.random() * 2)
             await fleet.start(kind)
         await asyncio.sleep(1 + chance.random() * 2)
-
-
-@asynccontextmanager
-async def counting(nats_url: str, report: Report) -> AsyncIterator[None]:
-    """Count the ends that are announced, by call."""
-    client = await connected(nats_url)
-
-    async def heard(msg: Any) -> None:
-        with suppress(MalformedMessageError):
-            end = CALL_ENDS.decode(msg.data)
-            report.ends[end.call_id] += 1
-            report.answers[end.call_id] += isinstance(end, CallFinished)
-
-    for subject in subjects.CALL_ENDS:
-        await client.subscribe(subject, cb=heard)
-    await client.flush()
-    try:
-        yield
-    finally:
-        await client.close()
 
 
 async def settled(nats_url: str, within_s: float = 30.0) -> tuple[list[ProgramRecord], int]:
@@ -224,11 +178,14 @@ async def agree(agents: Agents, nats_url: str, report: Report) -> None:
     if running:
         report.wrong.append(f"engines have {running} calls that nobody waits for")
     report.wrong += [
+        f"the client of call {call_id} got {count} answers" for call_id, count in report.frames.items() if count > 1
+    ]
+    report.wrong += [
         f"call {call_id} was answered {count} times" for call_id, count in report.answers.items() if count > 1
     ]
 
 
-async def run(plan: Plan, *, faults: int, agents: int, seed: int, say: Console) -> Report:
+async def run(plan: Plan, *, faults: int, agents: int, seed: int, say: Console, kinds: Sequence[str] = KINDS) -> Report:
     """Start everything, disturb it, and return what happened."""
     report, chance = Report(), random.Random(seed)  # noqa: S311 - no secret
     with tempfile.TemporaryDirectory(prefix="autellix-chaos-") as folder:
@@ -236,29 +193,11 @@ async def run(plan: Plan, *, faults: int, agents: int, seed: int, say: Console) 
         async with fleet.up(), counting(fleet.nats_url, report):
             load = Agents(fleet.nats_url, report, chance)
             living = [asyncio.create_task(load.live()) for _ in range(agents)]
-            await disturb(fleet, report, chance, faults, say)
+            await disturb(fleet, report, chance, faults, say, kinds)
             load.over.set()
             await asyncio.gather(*living)
             await agree(load, fleet.nats_url, report)
     return report
-
-
-def shown(report: Report, seed: int) -> dict[str, Any]:
-    """Return a report as it is printed."""
-    return {
-        "seed": seed,
-        "faults": dict(report.faults),
-        "programs": report.programs,
-        "calls": report.calls,
-        "answered": report.answered,
-        "failed and tried again": dict(report.failed),
-        "lost": report.lost,
-        "cut": report.cut,
-        "answered twice": sum(count > 1 for count in report.answers.values()),
-        "ended twice, counted once": sum(count > 1 for count in report.ends.values()),
-        "longest outage of a call, s": round(report.longest_outage_s, 1),
-        "wrong": report.wrong[:20],
-    }
 
 
 def main() -> int:

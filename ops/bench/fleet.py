@@ -4,12 +4,13 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import nats
 from nats.aio.client import Client
+from proxy import Proxy
 
 from autellix.client.child import Child, start_child
 from autellix.client.nats_server import nats_command
@@ -17,6 +18,22 @@ from autellix.client.plan import Plan
 from autellix.client.stack import Stack, free_port
 
 NATS = "nats-server"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxiedPlan(Plan):
+    """A stack whose processes reach the NATS server by ways of their own."""
+
+    ports: dict[str, int] = field(default_factory=dict)
+    """By process: where its way begins."""
+
+    def commands(self, nats_url: str, *, port: int, metrics_port: int) -> dict[str, list[str]]:
+        """Return the command lines; of two settings of one key the last one counts."""
+        plain = super().commands(nats_url, port=port, metrics_port=metrics_port)
+        return {name: [*command, *self._way(name)] for name, command in plain.items()}
+
+    def _way(self, name: str) -> list[str]:
+        return ["--set", f"nats.url=nats://127.0.0.1:{self.ports[name]}"] if name in self.ports else []
 
 
 class Fleet:
@@ -29,7 +46,12 @@ class Fleet:
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.nats_url = f"nats://127.0.0.1:{plan.nats_port}"
-        self.plan = replace(plan, log_dir=folder / "logs", nats_url=self.nats_url)
+        names = plan.commands(self.nats_url, port=0, metrics_port=0)
+        self.ways = {name: Proxy(free_port(), plan.nats_port) for name in names}
+        """By process: its way to the NATS server."""
+        known = {each.name: getattr(plan, each.name) for each in fields(Plan)}
+        ports = {name: way.port for name, way in self.ways.items()}
+        self.plan = replace(ProxiedPlan(**known, ports=ports), log_dir=folder / "logs", nats_url=self.nats_url)
         self.stack = Stack(self.plan)
         self._folder = folder
         self._now: dict[str, Child] = {}
@@ -42,7 +64,10 @@ class Fleet:
         self.stack.log_dir.mkdir()
         await self.start(NATS)
         try:
-            async with self.stack:
+            async with AsyncExitStack() as life:
+                for way in self.ways.values():
+                    await life.enter_async_context(way)
+                await life.enter_async_context(self.stack)
                 self._now |= {child.name: child for child in self.stack.children}
                 yield
                 for name, child in self._now.items():
