@@ -1,8 +1,8 @@
 """The virtual bus, with what can go wrong on a real one.
 
 Rules:
-* A message is for who listens when it is published; it is lost if that one is down or another life of it by its arrival.
-* Order holds between one publisher and one receiver on one subject, and on each inbox; nowhere else.
+* A message is for who listens when it is published; by a place that died meanwhile it is not heard.
+* Order holds between one publisher and one subscription, as on NATS, and on each inbox; nowhere else.
 * Events are kept in order of publication, as JetStream keeps them: also those that nobody hears.
 * While the bus is away nothing arrives, what was under way is lost, and what is published waits at its publisher.
 """
@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from autellix.schemas import subjects
 from autellix.schemas.messages import EngineLoad, Event
 from autellix.services.bus import matches
-from autellix.services.core import Core, Listen, Out
+from autellix.services.core import Core, Listen, Out, Reply
 from autellix.services.simulator.clock import Clock
 
 INBOXES = "_INBOX."
@@ -73,22 +72,23 @@ class FaultBus:
         if subject.startswith(EVENTS) and not isinstance(message, EngineLoad):
             self.kept.append(message)
         if subject.startswith(INBOXES):
-            self._send("", "", subject, partial(self.on_frame, message, subject))
+            self._send(("", "", subject), subject, partial(self.on_frame, message, subject))
             return
         for ear in self._ears_of(subject):
             arrive = partial(ear.take, message, reply)
-            self._send(place, ear.place, subject, arrive)
+            self._send((place, ear.place, ear.pattern), subject, arrive)
             if self._repeated and subject.startswith(REPEATED) and self._chance.random() < self._repeated:
-                self._send(place, ear.place, subject, arrive)
+                self._send((place, ear.place, ear.pattern), subject, arrive)
 
     def say(self, place: str, outs: Iterable[Out]) -> None:
         """Send what a core decided, in order."""
         for out in outs:
             self.publish(place, out.subject, out.message)
 
-    def hang(self, place: str, core: Callable[[], Core], wall_ms: Callable[[], float], listens: Iterable[Listen]) -> None:
+    def hang(
+        self, place: str, core: Callable[[], Core], wall_ms: Callable[[], float], listens: Iterable[Listen]
+    ) -> None:
         """Have a service's messages brought to its core, whichever life it is in."""
-        from autellix.services.core import Reply
 
         def take(message: Any, reply: str) -> None:
             self.say(place, core().handle(message, wall_ms(), Reply(reply) if reply else None))
@@ -112,10 +112,10 @@ class FaultBus:
     def _find_ears(self, subject: str) -> list[Ear]:
         return [ear for ear in self._ears if matches(ear.pattern, subject)]
 
-    def _send(self, source: str, place: str, subject: str, arrive: Callable[[], None]) -> None:
+    def _send(self, way: tuple[str, str, str], subject: str, arrive: Callable[[], None]) -> None:
+        place = way[1]
         if place in self.down:
             return
-        way = (source, place, subject)
         at_ms = self._clock.now_ms + 0.1 + self._delay_ms * self._chance.random() ** 4
         at_ms = self._last_ms[way] = max(at_ms, self._last_ms.get(way, 0.0))
         self._clock.at(at_ms, partial(self._arrive, place, subject, self.lives[place], self.outages, arrive))
@@ -130,8 +130,3 @@ class FaultBus:
             self.frozen[place].append(arrive)
         else:
             arrive()
-
-
-def calls_of(engine: str) -> str:
-    """Return the subject of an engine's calls."""
-    return subjects.engine_calls(engine)  # type: ignore[arg-type]

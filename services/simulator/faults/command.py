@@ -18,7 +18,9 @@ def add(verbs: "Verbs") -> None:
     parser.add_argument("--seeds", type=int, default=100, help="how many (%(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (%(default)s)")
     parser.add_argument("--programs", type=int, default=8, help="the most that come with one seed (%(default)s)")
-    parser.add_argument("--minutes", type=float, default=SERVING_MS / 60_000, help="within which they come (%(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=SERVING_MS / 60_000, help="within which they come (%(default)s)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -36,7 +38,12 @@ def run(arguments: argparse.Namespace) -> int:
         wrong = run_plan(plan_of(seed, programs=arguments.programs, minutes=arguments.minutes))
         if wrong:
             failed += 1
-            print(f"seed {seed} (autellix sim faults --first {seed} --seeds 1 {options}):", *wrong, sep="\n  ", flush=True)  # noqa: T201 - this command talks to a person
+            say(f"seed {seed} (autellix sim faults --first {seed} --seeds 1 {options}):", *wrong)
     took_s = time.perf_counter() - began_s
-    print(f"{arguments.seeds} seeds, {failed} failed, {took_s:.1f} s.")  # noqa: T201
+    say(f"{arguments.seeds} seeds, {failed} failed, {took_s:.1f} s.")
     return int(failed > 0)
+
+
+def say(*lines: str) -> None:
+    """Print a line and those that belong to it."""
+    print(*lines, sep="\n  ", flush=True)  # noqa: T201 - this command talks to a person

@@ -1,4 +1,4 @@
-"""An engine worker under faults: the real core, with what the real shell does when the bus is away or it stood still."""
+"""An engine worker under faults: the real core, and what the real shell does without a bus and after it stood still."""
 
 from functools import partial
 from math import inf
@@ -27,7 +27,9 @@ SILENCE_MS = LoadBalancerSettings().engine_silence_s * 1000
 SCENARIO = Scenario()
 CALIBRATION = load_calibration(SCENARIO.calibration)
 INFO = engine_info(SCENARIO, CALIBRATION)
-LATE = ErrorBody(message="The deadline passed before the answer was whole.", type="server_error", code="deadline_exceeded")
+LATE = ErrorBody(
+    message="The deadline passed before the answer was whole.", type="server_error", code="deadline_exceeded"
+)
 """As the real worker says it."""
 
 

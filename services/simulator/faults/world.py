@@ -58,7 +58,10 @@ class FaultWorld:
         return self._outcome()
 
     def _clients_are_over(self) -> bool:
-        return all(client.over and all(each.ends or each.left or each.lost for each in client.attempts) for client in self.clients)
+        return all(
+            client.over and all(each.ends or each.left or each.lost for each in client.attempts)
+            for client in self.clients
+        )
 
     def _outcome(self) -> Outcome:
         manager, table, balancer = (self.services[name].core for name in SERVICES)
