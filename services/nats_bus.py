@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 RECONNECT_WAIT_S = 0.5
+PING_S = 2
+"""How often the server is asked for a sign."""
+PINGS_MAX = 2
+"""When so many signs stay out the connection is taken for lost: a network may swallow what is sent, and say nothing."""
 UNREACHABLE_EVERY_S = 10.0
 """How often an outage is logged while it lasts."""
 
@@ -211,6 +215,8 @@ async def connect(url: str, *, name: str, access: Access = ANYBODY) -> NatsBus:
         max_reconnect_attempts=-1,
         reconnect_time_wait=RECONNECT_WAIT_S,
         drain_timeout=10,
+        ping_interval=PING_S,
+        max_outstanding_pings=PINGS_MAX,
         **known_by,
     )
     return NatsBus(client)

@@ -85,7 +85,7 @@ class EngineWorker:
         self._subscriptions: list[Subscription] = []
         self._background: list[asyncio.Task[None]] = []
         self._parting = "stopped"
-        self._lease = Lease(silence_s)
+        self._lease = Lease(silence_s, bus.flush)
         executor.on_turn = self._on_turn
 
     async def __aenter__(self) -> Self:
@@ -119,6 +119,7 @@ class EngineWorker:
         self._say(announce(self._core.down(self._parting, now_ms=wall_ms())))
         with contextlib.suppress(TimeoutError):  # the bus may be away
             await asyncio.wait_for(self._outbox.join(), LAST_WORDS_S)
+        self._lease.close()
         for task in self._background:
             task.cancel()
 
@@ -157,7 +158,7 @@ class EngineWorker:
                 else:
                     await publish(self._bus, out)
                 if isinstance(out.message, EngineLoad | EngineUp):
-                    self._lease.renew()
+                    self._lease.said()
             finally:
                 self._outbox.task_done()
 

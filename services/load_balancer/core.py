@@ -173,13 +173,14 @@ class LoadBalancer:
         serving = [each for each in self._engines.values() if not call.model or call.model in each.load.models]
         if not serving:
             acquainted = now_ms - self._began_at_ms >= ACQUAINTANCE_MS
-            return no_engine(admitted, now_ms, others=bool(self._engines)) if acquainted else []
+            return self._over(call, no_engine(admitted, now_ms, others=bool(self._engines))) if acquainted else []
         ready = [each.as_candidate() for each in serving if each.load.state == "ready" and each is not holder]
         if not ready:
-            return refuse(admitted, 503, "No engine takes new calls.", "no_engine", now_ms, retry_after_s=5.0)
+            text = "No engine takes new calls."
+            return self._over(call, refuse(admitted, 503, text, "no_engine", now_ms, retry_after_s=5.0))
         choice = self._choose(self._known(admitted), ready, self._chance)
         if choice.wait_ms and call.deadline_at_ms is not None and now_ms + choice.wait_ms > call.deadline_at_ms:
-            return engine_full(admitted, choice.wait_ms, now_ms)
+            return self._over(call, engine_full(admitted, choice.wait_ms, now_ms))
         if holder:
             prompt_tokens = admitted.program.prompt_tokens_estimate
             choice = choice._replace(reason=why_moved(holder, self._engines[choice.engine_id], prompt_tokens))
@@ -212,6 +213,10 @@ class LoadBalancer:
         sent = engine.end(call_id) if engine else None
         if engine and sent and service_ms:
             self._work.ended(sent.admitted.call.model, service_ms, engine.load.slots)
+
+    def _over(self, call: Call, outs: list[Out]) -> list[Out]:
+        self._call_ended(call.call_id)  # it may come again before its own end is heard
+        return outs
 
     def _call_started(self, event: CallStarted) -> None:
         engine = self._engines.get(event.engine_id)

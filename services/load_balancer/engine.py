@@ -63,6 +63,8 @@ class Engine:
 
     def trouble(self, now_ms: float, *, silence_ms: float, standstill_ms: float) -> str:
         """Return why its calls had better run elsewhere; empty: it works."""
+        # what was heard in the future was heard before the clock was set back
+        self.heard_at_ms, self.stepped_at_ms = min(self.heard_at_ms, now_ms), min(self.stepped_at_ms, now_ms)
         if self.heard_at_ms < now_ms - silence_ms:
             return "fell silent"
         return STANDS_STILL if self.stepped_at_ms < now_ms - standstill_ms else ""

@@ -20,6 +20,7 @@ import msgspec
 from autellix.engine.policy.accounting import Attained, fold
 from autellix.schemas import subjects, tenants
 from autellix.schemas.base import Message
+from autellix.schemas.identity import BEGUN, NOBODY
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import (
     AdmittedCall,
@@ -250,10 +251,10 @@ class ProcessTable:
 
     def _program_over(self, program_id: ProgramId, state: str, at_ms: float) -> None:
         row = self._row(program_id, at_ms)
-        if row.record.state != "running" or at_ms < (row.announced_at_ms or 0.0):
+        is_named = row.record.source not in (BEGUN, NOBODY)  # only these come again; clocks may be set back
+        if row.record.state != "running" or (is_named and at_ms < (row.announced_at_ms or 0.0)):
             return
-        row.record.state = state
-        row.record.ended_at_ms = at_ms
+        row.record.state, row.record.ended_at_ms = state, at_ms
         self._prompts.forget(program_id)
         self._teach(row)
         self._ended[program_id] = None

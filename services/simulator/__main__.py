@@ -4,9 +4,10 @@ import argparse
 import sys
 
 from autellix.services.simulator import run
+from autellix.services.simulator.faults import command as faults
 from autellix.services.simulator.figures import command
 
-VERBS = (run, command)
+VERBS = (run, faults, command)
 
 
 def main() -> int:
@@ -17,11 +18,11 @@ def main() -> int:
         verb.add(verbs)
     arguments = parser.parse_args()
     try:
-        arguments.run(arguments)
+        status: int | None = arguments.run(arguments)
     except (ValueError, OSError) as error:
         print(f"autellix sim: {error}", file=sys.stderr)  # noqa: T201 - this command talks to a person
         return 2
-    return 0
+    return status or 0
 
 
 if __name__ == "__main__":

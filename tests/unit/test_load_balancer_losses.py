@@ -135,3 +135,30 @@ def test_balancer_that_just_began(make_world: type[World]) -> None:
 
     assert early == []
     assert [failed.error.code for failed in failures(late)] == ["no_engine"]
+
+
+def test_refused_call_that_comes_again(make_world: type[World]) -> None:
+    """A call that was refused is over at once: it gets no second end, and does not run on an engine that comes up."""
+    world = make_world()
+    world.balancer = LoadBalancer(LoadBalancerSettings(), random.Random(7))
+    first = world.admit(call_id="c")
+    again = world.admit(call_id="c")
+    world.up("e0")
+    later = world.admit(call_id="c")
+
+    assert [failed.error.code for failed in failures(first)] == ["no_engine"]
+    assert (again, later) == ([], [])
+
+
+def test_clock_is_set_back(world: World) -> None:
+    """Silence is noticed as soon as ever when the clock was set back meanwhile."""
+    world.tick(1000.0)
+    world.load("e0")
+    world.now_ms = -300_000.0
+    down_at_ms: dict[str, float] = {}
+    for now_ms in range(-299_500, -290_000, 500):
+        world.load("e1")
+        down_at_ms |= dict.fromkeys(engines_down(world.tick(float(now_ms))), world.now_ms)
+
+    assert down_at_ms == {"e0": -294_000.0}
+    assert set(world.used()) == {"e1"}

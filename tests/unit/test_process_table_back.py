@@ -39,3 +39,12 @@ def test_program_that_nobody_heard_the_end_of(table: ProcessTable) -> None:
     table.recovered(1001.0 + SILENT_MAX_MS)
 
     assert (before, record(table).state) == ("running", "expired")
+
+
+@pytest.mark.parametrize(("source", "state"), [("started", "ended"), ("none", "ended"), ("codex", "running")])
+def test_end_before_its_start(table: ProcessTable, source: str, state: str) -> None:
+    """When the clock was set back an end is before its start; only a named program may have had a life before."""
+    table.handle(ProgramStarted(program_id=P, source=source, at_ms=1000.0), 1000.0)
+    table.handle(ProgramEnded(program_id=P, at_ms=400.0), 400.0)
+
+    assert record(table).state == state

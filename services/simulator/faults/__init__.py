@@ -1,0 +1,1 @@
+"""The service cores under faults, in virtual time: what must always hold, tried seed by seed."""
