@@ -6,7 +6,7 @@ BIN := .venv/bin
 MODEL ?= smollm2-135m-instruct
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench bench-long chaos bench-overhead bench-gateway bench-scheduler bench-gate calibrate figures pre-commit pins clean
+.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench bench-long chaos soak scale bench-overhead bench-gateway bench-scheduler bench-gate calibrate figures pre-commit pins clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ bench-long: install ## The same with every system and workload; goes on where it
 
 chaos: install ## Kill, freeze and restart every process under load, and count what is lost (five minutes)
 	@$(BIN)/python ops/bench/chaos.py
+
+soak: install ## Keep everything at full load, and see whether memory stays flat (half an hour)
+	@$(BIN)/python ops/bench/soak.py
+
+scale: install ## 2,048 programs on 64 simulated engines, 1,000 streams at once (ten minutes a rate)
+	@$(BIN)/python ops/bench/scale.py --json ops/bench/results/scale.json
 
 bench-overhead: install ## Measure what the pipeline adds to a call
 	@$(BIN)/python ops/bench/overhead.py
