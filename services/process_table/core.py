@@ -148,8 +148,8 @@ class ProcessTable:
 
     def _program_started(self, event: ProgramStarted) -> None:
         row = self._rows.get(event.program_id)
-        if row and row.announced_at_ms is not None and event.at_ms < row.announced_at_ms:
-            return  # of a life before this one
+        if row and row.announced_at_ms is not None and event.at_ms <= row.announced_at_ms:
+            return  # of a life before this one, or known; its end may be stamped earlier, if the clock was set back
         ended_at_ms = row.record.ended_at_ms if row else self._gone.get(event.program_id)
         if ended_at_ms is not None and event.at_ms > ended_at_ms:
             for memory in (self._rows, self._ended, self._gone):

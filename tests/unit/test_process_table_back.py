@@ -7,7 +7,7 @@ import pytest
 from autellix.schemas.messages import Event, ProgramEnded, ProgramStarted
 from autellix.services.config import ProcessTableSettings
 from autellix.services.process_table.core import SILENT_MAX_MS, ProcessTable
-from tests.unit.test_process_table import P, record
+from tests.unit.test_process_table import P, admit, call, finished, record
 
 
 @pytest.fixture
@@ -48,3 +48,16 @@ def test_end_before_its_start(table: ProcessTable, source: str, state: str) -> N
     table.handle(ProgramEnded(program_id=P, at_ms=400.0), 400.0)
 
     assert record(table).state == state
+
+
+def test_a_start_heard_again_after_an_end_that_is_stamped_earlier(table: ProcessTable) -> None:
+    """The clock was set back in between; taken in once more, in their order, the two leave one program as it was."""
+    events: list[Event] = [
+        ProgramStarted(program_id=P, source="started", at_ms=1000.0),
+        ProgramEnded(program_id=P, at_ms=400.0),
+    ]
+    admit(table, call(1))
+    for event in (*events, finished(call(1), at_ms=1500.0, service_ms=7.0), *events):
+        table.recover(event, 2000.0)
+
+    assert ("ended", 7.0, 1) == (record(table).state, record(table).service_ms, record(table).calls)
