@@ -113,7 +113,7 @@ class SessionManager:
 
     def snapshot(self) -> bytes:
         """Return all that it knows but for calls that no engine was chosen for yet."""
-        return self._sessions.snapshot()
+        return self._sessions.snapshot(self._orphans)
 
     def restore(self, snapshot: bytes, now_ms: float) -> None:
         """Know what a snapshot says."""
@@ -128,7 +128,8 @@ class SessionManager:
 
     def recovered(self, now_ms: float) -> None:
         """Hear that no more such events come, for now."""
-        self._sessions.recovered(now_ms)
+        for orphan in self._sessions.recovered(now_ms):
+            self._orphans.add(orphan)
 
     def _start(self, request: StartSession, now_ms: float, reply: Reply | None) -> list[Out]:
         check_name(request.name, "name")

@@ -35,6 +35,9 @@ class Orphans:
         if len(self._waiting) < COUNT_MAX:
             self._waiting.setdefault(orphan.call_id, (orphan, self._ticks))
 
+    def __iter__(self) -> Iterator[Orphan]:
+        return (orphan for orphan, _ in self._waiting.values())
+
     def settle(self, call_id: CallId) -> None:
         """Note that a call has ended."""
         self._waiting.pop(call_id, None)

@@ -4,6 +4,7 @@ Rules of coming back:
 * Who was live has its whole time to live again: what touched it meanwhile nobody heard.
 * A call that ended is not live, in whatever order its events come.
 * A call that was live and is not heard of for an hour has ended with whoever had it.
+* A call that was live when its program ended, and has no end, is given up, and waited for.
 * A program of one call whose end was heard, but not the program's own, is over now.
 
 How many programs and calls are live is known for each tenant.
@@ -12,7 +13,7 @@ How many programs and calls are live is known for each tenant.
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -31,6 +32,7 @@ from autellix.schemas.messages import (
     ProgramExpired,
     ProgramStarted,
 )
+from autellix.services.session_manager.orphans import Orphan
 
 EARLIER_MAX_MS: Final = 3_600_000.0
 
@@ -57,6 +59,8 @@ class SessionsSnapshot(Message, tag="sessions_snapshot", frozen=True, kw_only=Tr
     """All live programs."""
 
     sessions: list[Session]
+    orphans: tuple[Orphan, ...] = ()
+    """Calls that were given up and whose ends are not heard yet."""
 
 
 _SNAPSHOTS: Decoder[SessionsSnapshot] = Decoder(SessionsSnapshot)
@@ -77,6 +81,8 @@ class Sessions:
         """Live calls by tenant, of live programs."""
         self._ended: set[CallId] = set()
         """While coming back: calls that ended."""
+        self._given_up: dict[CallId, Orphan] = {}
+        """While coming back: live calls of programs that are over."""
         self._earlier: dict[CallId, float] = {}
         """Calls that were live when it came back, and until when their end is waited for."""
 
@@ -159,14 +165,17 @@ class Sessions:
 
     # --- coming back
 
-    def snapshot(self) -> bytes:
-        """Return all of it."""
-        return msgspec.msgpack.encode(SessionsSnapshot(sessions=list(self._sessions.values())))
+    def snapshot(self, orphans: Iterable[Orphan]) -> bytes:
+        """Return all of it, and the calls that were given up."""
+        known = SessionsSnapshot(sessions=list(self._sessions.values()), orphans=tuple(orphans))
+        return msgspec.msgpack.encode(known)
 
     def restore(self, snapshot: bytes, now_ms: float) -> None:
         """Know what a snapshot says."""
-        for session in _SNAPSHOTS.decode(snapshot).sessions:
+        known = _SNAPSHOTS.decode(snapshot)
+        for session in known.sessions:
             self._back(session, now_ms)
+        self._given_up = {orphan.call_id: orphan for orphan in known.orphans}
 
     def recover(self, event: Event, now_ms: float) -> None:
         """Take in an event that happened meanwhile, or that is known."""
@@ -174,23 +183,28 @@ class Sessions:
             case ProgramStarted():
                 self._started(event, now_ms)
             case ProgramEnded() | ProgramExpired():
-                self.remove(event.program_id)
+                session = self.remove(event.program_id)
+                for call_id, thread_id in session.live.items() if session else ():
+                    self._given_up[call_id] = Orphan(call_id, event.program_id, thread_id)
             case CallSubmitted():
                 session = self._sessions.get(event.program_id)
                 if session and event.call_id not in self._ended:
                     self.begin(session, event.call_id, event.thread_id)
             case CallFinished() | CallFailed() | CallCancelled():
                 self._ended.add(event.call_id)
+                self._given_up.pop(event.call_id, None)
                 session = self.end(event.program_id, event.call_id)
                 if session and session.single_call:
                     session.expires_at_ms = now_ms
                     self._watch(session)
 
-    def recovered(self, now_ms: float) -> None:
-        """Hear that no more such events come, for now."""
+    def recovered(self, now_ms: float) -> Iterable[Orphan]:
+        """Hear that no more such events come, for now; return the calls that were given up and have no end."""
         self._ended.clear()
+        given_up, self._given_up = self._given_up, {}
         until_ms = now_ms + EARLIER_MAX_MS
         self._earlier = {call: until_ms for session in self._sessions.values() for call in session.live}
+        return given_up.values()
 
     def never_heard_of(self, now_ms: float) -> Iterator[tuple[Session, CallId, ThreadId]]:
         """Return the calls of an earlier life that are not heard of for too long: whoever had them is gone, too."""

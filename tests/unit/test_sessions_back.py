@@ -11,6 +11,7 @@ from autellix.schemas.ids import CallId
 from autellix.schemas.messages import (
     CallCancelled,
     CallFailed,
+    EndSession,
     Event,
     ProgramExpired,
     SessionStarted,
@@ -21,6 +22,7 @@ from autellix.schemas.messages import (
 from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Out, Reply
 from autellix.services.session_manager.core import SessionManager
+from autellix.services.session_manager.orphans import PATIENCE_TICKS
 from autellix.services.session_manager.sessions import EARLIER_MAX_MS
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "system", "content": "s"}]}
@@ -185,3 +187,16 @@ def test_unknown_programs() -> None:
 
     assert following.core.snapshot() == Life().core.snapshot()
     assert following.submit(session="mine").call.call_id != CallId("")
+
+
+@WAYS
+def test_call_of_a_program_that_is_over(how: str) -> None:
+    """A call that was given up with its program, and that nobody has any more, ends in the next life, too, once."""
+    life = Life()
+    given_up, told = life.submit(session="mine"), life.submit(session="mine")
+    life.hear(EndSession(program_id=given_up.call.program_id))
+    life.end(told)
+    following = life.again(how)
+    said = [out.message for _ in range(2 * PATIENCE_TICKS) for out in following.core.tick(5000.0)]
+
+    assert [given_up.call.call_id] == [each.call_id for each in said if isinstance(each, CallCancelled)]

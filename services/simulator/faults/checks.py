@@ -134,8 +134,7 @@ def accounts(outcome: Outcome) -> Iterator[str]:
 
     Of a call with two ends, as one that was given up and turned up later, either may be the one that is charged: which
     of two subjects is heard first is not promised. A named session that begins anew is passed over, for the same
-    reason: the last end of its life before may be heard after it began. A call that was given up and that
-    nobody had any more stays live in a program that is over if the session manager dies, too, before it says so.
+    reason: the last end of its life before may be heard after it began.
     """
     ends = ends_of(outcome.kept)
     begun = begun_of(outcome.kept)
@@ -143,7 +142,7 @@ def accounts(outcome: Outcome) -> Iterator[str]:
         calls = ends[record.program_id]
         least = sum(min(end.service_ms for end in each) for each in calls.values())
         most = sum(max(end.service_ms for end in each) for each in calls.values())
-        if record.live_calls and not (record.state != "running" and _met_crash("session-manager", outcome)):
+        if record.live_calls:
             yield f"{record.program_id} has {record.live_calls} live calls when all is quiet"
         if begun[record.program_id] > 1:
             continue
@@ -199,7 +198,3 @@ def nothing_left(outcome: Outcome) -> Iterator[str]:
     for record in outcome.records:
         if record.state == "running" and not (set_back and record.source not in (BEGUN, NOBODY)):
             yield f"{record.program_id} is running"
-
-
-def _met_crash(place: str, outcome: Outcome) -> bool:
-    return any(fault.kind == "crash" and fault.place == place for fault in outcome.faults)
