@@ -5,9 +5,18 @@ from contextlib import suppress
 from autellix.client.connection import Connection
 from autellix.client.errors import CallFailedError, failure
 from autellix.schemas import subjects
+from autellix.schemas.events import EngineLoad
 from autellix.schemas.frames import CallResult
-from autellix.schemas.ids import ProgramId
-from autellix.schemas.requests import EndSession, GetProgram, GetResult, ListEngines, ListPrograms, SessionEnded
+from autellix.schemas.ids import EngineId, ProgramId
+from autellix.schemas.requests import (
+    ControlEngine,
+    EndSession,
+    GetProgram,
+    GetResult,
+    ListEngines,
+    ListPrograms,
+    SessionEnded,
+)
 from autellix.schemas.table import EngineList, ProgramList, ProgramRecord
 
 PREFIX_MIN = 4
@@ -70,6 +79,24 @@ async def list_engines(connection: Connection) -> EngineList:
         CallFailedError: when no service answers.
     """
     return await connection.request(subjects.ENGINES_LIST, ListEngines(), EngineList)
+
+
+async def control_engine(connection: Connection, engine_id: EngineId, action: str) -> EngineLoad:
+    """Order an engine to `drain` or to `resume`, and return what it then says of itself.
+
+    Raises:
+        CallFailedError: when there is no such engine.
+    """
+    try:
+        subject = subjects.engine_control(engine_id)
+    except ValueError as error:
+        raise failure(404, f"No engine {engine_id[:64]!r}.", "engine_not_found") from error
+    try:
+        return await connection.request(subject, ControlEngine(action=action), EngineLoad)
+    except CallFailedError as error:
+        if error.error.code == "no_responders":
+            raise failure(404, f"No engine {engine_id!r} is up.", "engine_not_found") from error
+        raise
 
 
 async def first_model(connection: Connection) -> str:

@@ -10,6 +10,7 @@ from autellix.client.cli import (
     bench,
     completion,
     doctor,
+    drain,
     ps,
     result,
     run,
@@ -23,7 +24,7 @@ from autellix.client.cli import (
 )
 from autellix.client.errors import AutellixError
 
-VERBS = (up, serve, run, submit, result, ps, top, show, trace, doctor, sim, bench, access, completion)
+VERBS = (up, serve, run, submit, result, ps, top, show, trace, drain, doctor, sim, bench, access, completion)
 INTERRUPTED = 130
 """The exit status of a command that Ctrl-C ended, by custom of the shell."""
 
