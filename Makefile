@@ -6,7 +6,7 @@ BIN := .venv/bin
 MODEL ?= smollm2-135m-instruct
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev model demo test check fmt fmt-check lint types contracts wheel bench bench-long chaos soak scale bench-overhead bench-gateway bench-scheduler bench-gate calibrate figures pre-commit pins clean
+.PHONY: help install dev model demo test check fmt fmt-check lint types contracts security audit wheel bench bench-long chaos soak scale bench-overhead bench-gateway bench-scheduler bench-gate calibrate figures pre-commit pins clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ demo: model ## Start everything and run a demonstration
 test: dev ## Run the tests
 	@$(BIN)/pytest
 
-check: fmt-check lint types contracts test ## Everything a change must pass
+check: fmt-check lint types contracts security audit test ## Everything a change must pass
 
 fmt: dev ## Format the code and sort its imports
 	@$(BIN)/ruff check --quiet --select I --fix .
@@ -43,6 +43,12 @@ types: dev ## Check the types
 
 contracts: dev ## Check who imports whom
 	@$(BIN)/lint-imports
+
+security: dev ## Look for what an attacker could use
+	@$(BIN)/bandit -q -c pyproject.toml -r client engine schemas services ops
+
+audit: dev ## Ask whether a pinned package has a known vulnerability
+	@$(BIN)/python ops/audit.py
 
 wheel: dev ## Build the wheel and the source archive into dist/
 	@$(BIN)/python -m build --no-isolation .

@@ -37,9 +37,8 @@ def add(verbs: "Verbs") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Give the order, and say how the engine is then."""
     load = asyncio.run(_ordered(arguments))
-    print(
-        msgspec.json.encode(load).decode() if arguments.json else f"{load.engine_id} {load.state}, {load.calls} calls"
-    )
+    said = f"{load.engine_id} {load.state}, {load.calls} calls"
+    print(msgspec.json.encode(load).decode() if arguments.json else said)
     return STILL_BUSY if arguments.wait and load.calls else 0
 
 

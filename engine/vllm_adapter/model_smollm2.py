@@ -27,9 +27,11 @@ def write(folder: Path) -> None:
     from transformers.utils.quantization_config import GgufConfig
 
     source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
-    AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(**source).save_pretrained(folder)  # of a file that is here  # nosec B615
     in_full = GgufConfig(dequantize=True)
-    model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16, quantization_config=in_full)
+    model = AutoModelForCausalLM.from_pretrained(  # of the same file  # nosec B615
+        **source, dtype=torch.bfloat16, quantization_config=in_full
+    )
     model.save_pretrained(folder)
 
 

@@ -160,7 +160,7 @@ def _stop(_ended: object) -> None:
 def application(slots: int, command: Sequence[str]) -> Starlette:
     """Return the router, which starts and stops the engine with itself."""
     port = free_port()
-    http = httpx.AsyncClient(
+    http = httpx.AsyncClient(  # a patient client, as the others that are compared  # nosec B113
         base_url=f"http://127.0.0.1:{port}",
         limits=httpx.Limits(max_connections=None),
         timeout=None,  # noqa: S113 - an answer takes as long as it takes

@@ -50,7 +50,7 @@ async def test_drain_waits(stack: Stack, capsys: Output) -> None:
     async with Program("drain", model="tiny", nats_url=stack.nats_url) as program:
         long = asyncio.create_task(program.chat(MESSAGES, max_tokens=500_000))
         async with asyncio.timeout(10):
-            while not json.loads(await shown(stack, capsys))["engines"][1]["calls"]:
+            while not json.loads(await shown(stack, capsys))["engines"][1]["calls"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         assert STILL_BUSY == await ran(stack, "drain", "engine-1", "--wait", "0.5")
         long.cancel()

@@ -18,7 +18,7 @@ class TokenIds:
 
     def request(self, prompt: Sequence[int]) -> dict[str, Any]:
         """Return the fields of a request that has this prompt."""
-        return {"prompt": prompt, "return_token_ids": True}
+        return {"prompt": prompt, "return_token_ids": True}  # no password  # nosec B105
 
     def tokens(self, completion: Completion) -> list[int]:
         """Return the answer's token ids."""
