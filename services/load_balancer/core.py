@@ -17,7 +17,7 @@ Rules:
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from math import inf
+from math import inf, isfinite
 
 from autellix.schemas import subjects
 from autellix.schemas.base import Message
@@ -79,12 +79,10 @@ class LoadBalancer:
         self._engines: dict[EngineId, Engine] = {}
         self._engine_of: dict[CallId, EngineId] = {}
         self._ended: OrderedDict[CallId, None] = OrderedDict()
-        self._homes: OrderedDict[ProgramId, dict[str, EngineId]] = OrderedDict()
-        """By model."""
-        self._still: dict[EngineId, Still] = {}
-        """Engines that are out for that."""
+        self._homes: OrderedDict[ProgramId, dict[str, EngineId]] = OrderedDict()  # by model
+        self._still: dict[EngineId, Still] = {}  # out for that
         self._work = CallWork()
-        self._ticked_at_ms = inf
+        self._seen_at_ms = inf
 
     def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
         """Take in a call to route, an event, or a question."""
@@ -111,21 +109,23 @@ class LoadBalancer:
 
     def tick(self, now_ms: float) -> Iterable[Out]:
         """Take engines that fell silent or stand still out of rotation."""
-        silence_ms, standstill_ms = self._settings.engine_silence_s * 1000, self._settings.engine_standstill_s * 1000
-        held_up_ms = now_ms - self._ticked_at_ms
-        self._ticked_at_ms = now_ms
+        self._time_passed(now_ms)
         outs: list[Out] = []
         for engine_id, engine in list(self._engines.items()):
-            if held_up_ms > silence_ms / 2:
-                engine.heard_at_ms += held_up_ms
-                engine.stepped_at_ms += held_up_ms
-            why = engine.trouble(now_ms, silence_ms=silence_ms, standstill_ms=standstill_ms)
+            why = engine.trouble(now_ms, self._settings)
             if why:
                 if why == STANDS_STILL:
                     self._still[engine_id] = Still(engine.load.incarnation, engine.load.steps, now_ms + STILL_MS)
                 outs.append(announce(down(engine.load, SILENT, now_ms)))
                 outs.extend(self._drop(engine_id, why, now_ms))
         return outs
+
+    def _time_passed(self, now_ms: float) -> None:
+        """Notice time that did not pass for engines: this balancer stood still, or the clock was set."""
+        passed_ms, self._seen_at_ms = now_ms - self._seen_at_ms, now_ms
+        if isfinite(passed_ms) and not 0 <= passed_ms <= self._settings.engine_silence_s * 500:
+            for engine in self._engines.values():
+                engine.shift(passed_ms)
 
     def _route(self, admitted: AdmittedCall, now_ms: float) -> list[Out]:
         call_id = admitted.call.call_id
@@ -232,6 +232,7 @@ class LoadBalancer:
         return outs
 
     def _engine_load(self, load: EngineLoad, now_ms: float) -> list[Out]:
+        self._time_passed(now_ms)
         if self._is_stale(load, now_ms):
             return []
         outs = self._restarted(load.engine_id, load.incarnation, now_ms)

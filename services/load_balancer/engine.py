@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from autellix.schemas.ids import CallId, Incarnation
 from autellix.schemas.messages import AdmittedCall, EngineLoad
+from autellix.services.config import LoadBalancerSettings
 from autellix.services.load_balancer.choices import Candidate
 from autellix.services.load_balancer.prefixes import PrefixTree
 
@@ -61,13 +62,17 @@ class Engine:
         self.load, self.heard_at_ms = load, now_ms
         self.foreign = max(0, load.calls - len(self.calls))
 
-    def trouble(self, now_ms: float, *, silence_ms: float, standstill_ms: float) -> str:
+    def shift(self, by_ms: float) -> None:
+        """Take everything for so much later: that time did not pass for who is waited for."""
+        self.heard_at_ms += by_ms
+        self.stepped_at_ms += by_ms
+        self.calls = {call_id: sent._replace(at_ms=sent.at_ms + by_ms) for call_id, sent in self.calls.items()}
+
+    def trouble(self, now_ms: float, settings: LoadBalancerSettings) -> str:
         """Return why its calls had better run elsewhere; empty: it works."""
-        # what was heard in the future was heard before the clock was set back
-        self.heard_at_ms, self.stepped_at_ms = min(self.heard_at_ms, now_ms), min(self.stepped_at_ms, now_ms)
-        if self.heard_at_ms < now_ms - silence_ms:
+        if self.heard_at_ms < now_ms - settings.engine_silence_s * 1000:
             return "fell silent"
-        return STANDS_STILL if self.stepped_at_ms < now_ms - standstill_ms else ""
+        return STANDS_STILL if self.stepped_at_ms < now_ms - settings.engine_standstill_s * 1000 else ""
 
     def end(self, call_id: CallId) -> Sent | None:
         """Take out a call that is over here."""

@@ -204,11 +204,18 @@ def test_no_count_drifts(make_world: type[World], story: list[tuple[str, int, st
     assert world.balancer._engine_of == {}
 
 
+def live(world: World, engine: str, until_ms: float) -> None:
+    """Let time pass in which an engine works, and says nothing of its calls."""
+    while world.now_ms < until_ms:
+        world.tick(min(world.now_ms + 1000, until_ms))
+        world.load(engine, calls=1, steps=int(world.now_ms))
+
+
 def test_lost_ends(world: World) -> None:
     """Calls that their engine has no more, long after they came, are over: no load, and each ends in a failure."""
     world.down("e1")
     forgotten, early, late = world.route(), world.route(), world.route()
-    world.now_ms = LATE_MS + 1
+    live(world, "e0", LATE_MS + 1)
     fresh = world.route()
     world.finish(late)
     oldest_at_ms = fresh.call.arrival_at_ms
@@ -224,7 +231,7 @@ def test_calls_that_may_be_on_their_way(world: World, load: dict[str, Any]) -> N
     """A call is not over because a heartbeat does not know of it yet, or as long as the engine has one as old."""
     world.down("e1")
     world.route()
-    world.now_ms = 2 * LATE_MS if load["calls"] else LATE_MS
+    live(world, "e0", 2 * LATE_MS if load["calls"] else LATE_MS)
 
     assert world.load("e0", **load) == []
     assert world.used() == {"e0": 1}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from autellix.schemas import subjects
 from autellix.schemas.ids import EngineId
 from autellix.schemas.messages import CallRouted, CallStarted, ForgetCalls, RoutedCall
 from autellix.services.config import LoadBalancerSettings
-from autellix.services.load_balancer.core import ACQUAINTANCE_MS, LoadBalancer
+from autellix.services.load_balancer.core import ACQUAINTANCE_MS, LATE_MS, LoadBalancer
 from tests.unit.test_load_balancer_engines import engines_down, failures
 
 if TYPE_CHECKING:
@@ -150,6 +152,22 @@ def test_refused_call_that_comes_again(make_world: type[World]) -> None:
     assert (again, later) == ([], [])
 
 
+@pytest.mark.parametrize("jump_ms", [30_000.0, -30_000.0])
+def test_clock_jumps(world: World, jump_ms: float) -> None:
+    """A call is not taken for forgotten because the clock was set; when it is, that is noticed in its usual time."""
+    for _ in range(4):
+        world.route()
+    world.tick(world.now_ms + 500.0)
+    began_ms = world.now_ms = world.now_ms + jump_ms
+    ends: dict[float, int] = {}
+    for after_ms in range(0, 12_000, 500):
+        world.now_ms = began_ms + after_ms
+        outs = [*world.load("e0", calls=0), *world.load("e1", calls=0), *world.balancer.tick(world.now_ms)]
+        ends |= {world.now_ms - began_ms: len(failures(outs))} if failures(outs) else {}
+
+    assert {LATE_MS: 4} == ends
+
+
 def test_clock_is_set_back(world: World) -> None:
     """Silence is noticed as soon as ever when the clock was set back meanwhile."""
     world.tick(1000.0)
@@ -160,5 +178,5 @@ def test_clock_is_set_back(world: World) -> None:
         world.load("e1")
         down_at_ms |= dict.fromkeys(engines_down(world.tick(float(now_ms))), world.now_ms)
 
-    assert down_at_ms == {"e0": -294_000.0}
+    assert down_at_ms == {"e0": -294_500.0}
     assert set(world.used()) == {"e1"}
