@@ -76,6 +76,10 @@ class ReleaseHeld(Message, tag="release_held", frozen=True, kw_only=True):
     """If they have more than that it takes longer to compute them elsewhere than to wait."""
     models: tuple[str, ...]
     """What the other engine serves."""
+    taker: EngineId | None = None
+    """The other engine."""
+    asked_at_ms: float = 0.0
+    """The time of its heartbeat that this follows from: of several such orders the first counts."""
 
 
 class ForgetCalls(Message, tag="forget_calls", frozen=True, kw_only=True):

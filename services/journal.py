@@ -9,7 +9,7 @@ Rules:
 * A snapshot that cannot be read is set aside, said in the log, and made up for by all events that are kept. A service
   starts in any case: without JetStream, and with a full disk, it works and remembers nothing. What could not be read
   for another reason is not written over.
-* One instance of a service is meant to run; that a second one wrote is noticed, and its snapshot replaced.
+* One instance of a service is active (`standby.py`); that another one wrote is noticed, and its snapshot replaced.
 """
 
 import asyncio
@@ -21,12 +21,14 @@ from typing import Final, Protocol
 import nats.errors
 import structlog
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.kv import KeyValue
 
 from autellix.schemas import subjects
 from autellix.schemas.codec import EVENTS, MalformedMessageError
 from autellix.schemas.messages import Event
 from autellix.services.config import ProcessTableSettings
 from autellix.services.core import Core, Listen
+from autellix.services.lease import always
 from autellix.services.nats_bus import NatsBus
 from autellix.services.runner import CoreRunner, wall_ms
 from autellix.services.snapshots import BUCKET, BUCKET_MAX_BYTES, Snapshots
@@ -76,6 +78,7 @@ class Journal:
         self._bus = bus
         self._name = name
         self._settings = settings
+        self._bucket: KeyValue | None = None
         self._snapshots: Snapshots | None = None
         self._known = 0
         """The last event that the core knows for certain, with all before it."""
@@ -84,6 +87,11 @@ class Journal:
         self._whole = True
         """Whether all that could be remembered was: else what is there is not written over."""
         self._saved = b""
+
+    @property
+    def bucket(self) -> KeyValue | None:
+        """Where snapshots are kept; None: nowhere."""
+        return self._bucket
 
     async def open(self) -> None:
         """Have events and snapshots kept, if JetStream is there."""
@@ -100,7 +108,8 @@ class Journal:
             max_bytes=limits.events_max_bytes,
             max_age_s=limits.events_max_age_s,
         )
-        self._snapshots = Snapshots(self._bus, await self._bus.bucket(BUCKET, max_bytes=BUCKET_MAX_BYTES), self._name)
+        self._bucket = await self._bus.bucket(BUCKET, max_bytes=BUCKET_MAX_BYTES)
+        self._snapshots = Snapshots(self._bus, self._bucket, self._name)
 
     async def _tried(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do something that fails while the server comes up, and for good where there is no JetStream."""
@@ -212,15 +221,20 @@ def _take(core: Recoverable, data: bytes) -> None:
 
 @asynccontextmanager
 async def remembering(
-    bus: NatsBus, journal: Journal, core: Recoverable, listens: Iterable[Listen]
+    bus: NatsBus,
+    journal: Journal,
+    core: Recoverable,
+    listens: Iterable[Listen],
+    *,
+    may_speak: Callable[[], Awaitable[bool]] = always,
 ) -> AsyncIterator[CoreRunner]:
-    """Run a core that remembers, for as long as the context lasts."""
+    """Run a core that remembers, for as long as the context lasts; it is silent when `may_speak` denies it to speak."""
 
     async def recover() -> None:
         await journal.recover(core)
 
-    async with CoreRunner(bus, core, listens, before=recover) as runner:
-        saving = asyncio.create_task(_save_forever(journal, core, lambda: runner.busy))
+    async with CoreRunner(bus, core, listens, before=recover, may_speak=may_speak) as runner:
+        saving = asyncio.create_task(_save_forever(journal, core, lambda: runner.busy, may_speak))
         try:
             yield runner
         finally:
@@ -229,14 +243,17 @@ async def remembering(
     await journal.save(core)
 
 
-async def _save_forever(journal: Journal, core: Recoverable, busy: Callable[[], bool]) -> None:
+async def _save_forever(
+    journal: Journal, core: Recoverable, busy: Callable[[], bool], may_speak: Callable[[], Awaitable[bool]]
+) -> None:
     """Write a snapshot now and then."""
     took_s = 0.0
     while True:
         await asyncio.sleep(max(SAVE_S, took_s / SAVE_SHARE))
         try:
             began_s = time.monotonic()
-            await journal.save(core, busy)
+            if await may_speak():
+                await journal.save(core, busy)
             took_s = time.monotonic() - began_s
         except Exception:
             log.exception("snapshot failed")

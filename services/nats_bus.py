@@ -15,6 +15,7 @@ from nats.errors import (
     ConnectionClosedError,
     ConnectionDrainingError,
     MaxPayloadError,
+    NoRespondersError,
     OutboundBufferLimitError,
 )
 from nats.js.errors import BadRequestError
@@ -113,6 +114,16 @@ class NatsBus:
         """Return when the server has taken in all that was sent before."""
         await self._client.flush()  # nats-py writes this PING ahead of what it has buffered, then the buffer,
         await self._client.flush()  # so that only this one comes behind everything
+
+    async def is_heard(self, subject: str, timeout_s: float) -> bool:
+        """Tell whether anybody listens to `subject`; who does not answer in time does, as far as is known."""
+        try:
+            await self._client.request(subject, timeout=timeout_s)
+        except NoRespondersError:
+            return False
+        except (nats.errors.Error, OSError):
+            return True
+        return True
 
     async def announce(self, service: str, version: str) -> None:
         """Answer PING, INFO and STATS as a NATS micro service, so that `nats micro ls` shows this process."""

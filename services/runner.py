@@ -28,6 +28,7 @@ from autellix.services import logs, notify, tracing
 from autellix.services.bus import Bus, Delivery, Handler, Subscription
 from autellix.services.config import NatsSettings, StartError
 from autellix.services.core import Core, Listen, Out, Reply
+from autellix.services.lease import LostLeaseError, always
 from autellix.services.nats_bus import NatsBus, connect
 from autellix.services.publishing import NOTHING, error_facts, ids_of, publish
 
@@ -70,8 +71,9 @@ class CoreRunner:
         now_ms: Callable[[], float] = wall_ms,
         tick_s: float = 0.5,
         before: Callable[[], Awaitable[None]] | None = None,
+        may_speak: Callable[[], Awaitable[bool]] = always,
     ) -> None:
-        """Prepare; `before` is done when it listens and does not work yet: what arrives meanwhile waits."""
+        """Prepare; `before` is done when it listens and does not work yet, and `may_speak` asked before each word."""
         self._bus = bus
         self._core = core
         self._listens = tuple(listens)
@@ -82,6 +84,7 @@ class CoreRunner:
         self._waiting: asyncio.PriorityQueue[Waiting] = asyncio.PriorityQueue()
         self._numbers = itertools.count()
         self._before = before
+        self._may_speak = may_speak
 
     @property
     def busy(self) -> bool:
@@ -117,7 +120,8 @@ class CoreRunner:
         while True:
             next_one = await self._waiting.get()
             try:
-                await self._handle(next_one.listen, next_one.delivery)
+                if await self._may_speak():
+                    await self._handle(next_one.listen, next_one.delivery)
             finally:
                 self._waiting.task_done()
 
@@ -163,9 +167,8 @@ class CoreRunner:
         while True:
             await asyncio.sleep(self._tick_s)
             try:
-                if not self._bus.connected:  # nothing is heard: time passes for nobody
-                    continue
-                await self.publish(self._core.tick(self._now_ms()))
+                if self._bus.connected and await self._may_speak():  # nothing is heard: time passes for nobody
+                    await self.publish(self._core.tick(self._now_ms()))
             except Exception:
                 log.exception("tick failed")
 
@@ -259,6 +262,9 @@ def run_process(name: str, nats: NatsSettings, log_level: str, application: Appl
             runner.run(live(name, nats, application))
     except StartError as error:
         log.error("cannot start", error=str(error))  # noqa: TRY400 - the text says it all
+        sys.exit(1)
+    except LostLeaseError as error:
+        log.error("stood down", error=str(error))  # noqa: TRY400 - the same
         sys.exit(1)
     except Exception as error:
         log.exception("failed", error=repr(error))

@@ -96,6 +96,8 @@ class WorkerCore:
     def __post_init__(self) -> None:
         self.live: dict[CallId, Call] = {}
         self._held: dict[CallId, RoutedCall] = {}
+        self._orders: dict[EngineId, float] = {}
+        """Of each engine that took over from this one, the heartbeat that it did so for last."""
         self._ended: OrderedDict[CallId, None] = OrderedDict()
         self._tombstones: OrderedDict[CallId, None] = OrderedDict()
 
@@ -147,6 +149,10 @@ class WorkerCore:
 
     def release(self, order: ReleaseHeld) -> list[CallId]:
         """Return the calls to give back, now held no more: those of the program with the least to compute elsewhere."""
+        if order.taker:
+            if self._orders.get(order.taker) == order.asked_at_ms:  # from another balancer
+                return []
+            self._orders[order.taker] = order.asked_at_ms
         passed = {call.program_id for call_id, call in self.live.items() if call_id not in self._held}
         programs: dict[ProgramId, list[RoutedCall]] = {}
         for routed in self._held.values():

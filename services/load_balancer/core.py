@@ -10,24 +10,24 @@ Rules:
 * An engine that drains, is silent, stands still with calls to run, or restarted under a new incarnation is no candidate
   with its old calls. What nobody has heard anything of runs on another engine, once; the others end in a failure.
 * A call that its engine must have had long ago and does not have any more is over: its end was lost on the bus.
-* Each balancer judges silence by itself, and not by time in which it was held up itself.
-* A call that arrives twice is routed once, and one that has ended not at all. One that its engine gave back is routed
-  to another.
+* Each balancer judges silence by itself, and not by time in which it was held up itself. What it sent is its own to
+  repeat and to end, until another one sends it (`others.py`).
+* A call that arrives twice is routed once, one that has ended not at all, one that was given back to another engine.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from math import inf, isfinite
 
 from autellix.schemas import subjects
 from autellix.schemas.base import Message
-from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId
+from autellix.schemas.ids import CallId, EngineId, Incarnation
 from autellix.schemas.messages import (
     AdmittedCall,
     Call,
     CallCancelled,
     CallFailed,
     CallFinished,
+    CallRouted,
     CallStarted,
     EngineDown,
     EngineList,
@@ -42,22 +42,20 @@ from autellix.schemas.messages import (
 from autellix.services.config import LoadBalancerSettings
 from autellix.services.core import Chance, Out, Reply, announce, answer
 from autellix.services.load_balancer.choices import KEEP_HOMES, RULES, Choice, Known
+from autellix.services.load_balancer.ended import Ended
 from autellix.services.load_balancer.engine import STANDS_STILL, STILL_MS, Engine, Sent, Still
 from autellix.services.load_balancer.moves import take_over, why_moved
+from autellix.services.load_balancer.others import Homes, Others
 from autellix.services.load_balancer.passing import down, passed_on, reported_up, routed_before
 from autellix.services.load_balancer.prefixes import PrefixTree
 from autellix.services.load_balancer.refusals import engine_full, no_engine, refuse
 from autellix.services.load_balancer.work import CallWork
 
 SILENT = "silent"
-ENDED_REMEMBERED = 20_000
-"""Ended calls, the oldest go first."""
 LATE_MS = 10_000.0
 """Within this time a routed call is on its engine, and its end is heard."""
 ACQUAINTANCE_MS = 3000.0
 """Within this time of its start every engine has reported. A call that none could take until then is sent again."""
-HOMES_REMEMBERED = 20_000
-"""Programs with homes chosen here, the oldest go first: the process table knows them by then."""
 
 
 class LoadBalancer:
@@ -78,8 +76,9 @@ class LoadBalancer:
         self._moves = settings.move_held and settings.policy in KEEP_HOMES
         self._engines: dict[EngineId, Engine] = {}
         self._engine_of: dict[CallId, EngineId] = {}
-        self._ended: OrderedDict[CallId, None] = OrderedDict()
-        self._homes: OrderedDict[ProgramId, dict[str, EngineId]] = OrderedDict()  # by model
+        self._ended = Ended()
+        self._homes = Homes()
+        self._others = Others()
         self._still: dict[EngineId, Still] = {}  # out for that
         self._work = CallWork()
         self._seen_at_ms = inf
@@ -95,6 +94,10 @@ class LoadBalancer:
                 self._call_ended(message.call_id, message.service_ms)
             case CallStarted():
                 self._call_started(message)
+            case CallRouted():
+                self._homes.heard(message)
+                known = message.call_id in self._ended
+                return () if known else self._others.heard(message, self._engines, self._engine_of)
             case EngineUp():
                 return self._engine_up(message, now_ms)
             case EngineLoad():
@@ -102,7 +105,7 @@ class LoadBalancer:
             case EngineDown():
                 return self._engine_down(message, now_ms)
             case ProgramEnded() | ProgramExpired():
-                self._homes.pop(message.program_id, None)
+                self._homes.forget(message.program_id)
             case ListEngines():
                 return answer(reply, EngineList(engines=[engine.load for _, engine in sorted(self._engines.items())]))
         return ()
@@ -113,11 +116,10 @@ class LoadBalancer:
         outs: list[Out] = []
         for engine_id, engine in list(self._engines.items()):
             why = engine.trouble(now_ms, self._settings)
+            if why == STANDS_STILL:
+                self._still[engine_id] = Still(engine.load.incarnation, engine.load.steps, now_ms + STILL_MS)
             if why:
-                if why == STANDS_STILL:
-                    self._still[engine_id] = Still(engine.load.incarnation, engine.load.steps, now_ms + STILL_MS)
-                outs.append(announce(down(engine.load, SILENT, now_ms)))
-                outs.extend(self._drop(engine_id, why, now_ms))
+                outs += [announce(down(engine.load, SILENT, now_ms)), *self._drop(engine_id, why, now_ms)]
         return outs
 
     def _time_passed(self, now_ms: float) -> None:
@@ -135,16 +137,15 @@ class LoadBalancer:
 
     def _told_again(self, call: Call, now_ms: float) -> list[Out]:
         """Say once more where a call went: who sends it again has not heard. Nothing, if it went nowhere yet."""
-        engine_id = self._engine_of.get(call.call_id)
+        engine_id = self._engine_of.get(call.call_id) or self._others.engine_of(call.call_id)
         return [routed_before(call, engine_id, now_ms)] if engine_id else []
 
     def _released(self, released: ReleasedCall, now_ms: float) -> list[Out]:
         """Route a call anew that its engine gave back; one that was sent by a balancer before this one, too."""
         call_id, holder = released.call.call_id, self._engines.get(released.engine_id)
-        elsewhere = self._engine_of.get(call_id, released.engine_id) != released.engine_id
         if call_id in self._ended:
             return []
-        if elsewhere:
+        if (self._engine_of.get(call_id) or self._others.engine_of(call_id)) not in (None, released.engine_id):
             return self._told_again(released.call, now_ms)
         self._engine_of.pop(call_id, None)
         sent = holder.end(call_id) if holder else None
@@ -191,23 +192,21 @@ class LoadBalancer:
     def _known(self, admitted: AdmittedCall) -> Known:
         """Return what the choice may depend on; a home chosen a moment ago is known only here."""
         call, facts = admitted.call, admitted.program
-        home = self._homes.get(call.program_id, {}).get(call.model, facts.home_engine)
+        home = self._homes.of(call.program_id, call.model, facts.home_engine)
         return Known(home, facts.prompt_tokens_estimate, call.body, self._work.of(call.model))
 
     def _send(self, admitted: AdmittedCall, choice: Choice, now_ms: float, *, moved: bool, again: bool) -> list[Out]:
         call, engine = admitted.call, self._engines[choice.engine_id]
         engine.calls[call.call_id] = Sent(admitted, now_ms, again)
         self._engine_of[call.call_id] = choice.engine_id
+        self._others.forget(call.call_id)
         if choice.becomes_home:
-            self._homes.setdefault(call.program_id, {})[call.model] = choice.engine_id
-            if len(self._homes) > HOMES_REMEMBERED:
-                self._homes.popitem(last=False)
+            self._homes.choose(call.program_id, call.model, choice.engine_id)
         return passed_on(admitted, choice, engine.load.incarnation, now_ms, moved=moved)
 
     def _call_ended(self, call_id: CallId, service_ms: float = 0.0) -> None:
-        self._ended[call_id] = None
-        if len(self._ended) > ENDED_REMEMBERED:
-            self._ended.popitem(last=False)
+        self._ended.add(call_id)
+        self._others.forget(call_id)
         engine_id = self._engine_of.pop(call_id, None)
         engine = self._engines.get(engine_id) if engine_id else None
         sent = engine.end(call_id) if engine else None
@@ -286,6 +285,7 @@ class LoadBalancer:
     def _drop(self, engine_id: EngineId, reason: str, now_ms: float) -> list[Out]:
         """Take an engine out of rotation, and have what its clients have seen nothing of run elsewhere."""
         engine = self._engines.pop(engine_id)
+        self._others.lost(engine_id)
         forget = ForgetCalls(incarnation=engine.load.incarnation, call_ids=tuple(engine.calls))
         outs = [Out(subjects.engine_forget(engine_id), forget)] if engine.calls else []
         models = {name for each in self._engines.values() if each.load.state == "ready" for name in each.load.models}
@@ -296,5 +296,5 @@ class LoadBalancer:
                 continue
             self._call_ended(call_id)
             text = f"The engine that ran this call is gone ({reason}); part of it may have run."
-            outs.extend(refuse(admitted, 503, text, "engine_lost", now_ms, engine_id=engine_id, retry_after_s=1.0))
+            outs += refuse(admitted, 503, text, "engine_lost", now_ms, engine_id=engine_id, retry_after_s=1.0)
         return outs

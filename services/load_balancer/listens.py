@@ -10,6 +10,7 @@ GROUP = "load-balancer"
 LISTENS = (
     *(Listen(subject, CALL_ENDS) for subject in subjects.CALL_ENDS),
     Listen(subjects.CALL_STARTED_EVENT, CALL_EVENTS),
+    Listen(subjects.CALL_ROUTED_EVENT, CALL_EVENTS),
     Listen(subjects.CALL_RELEASED, Decoder(ReleasedCall), GROUP),
     Listen(subjects.ENGINE_EVENTS, ENGINE_EVENTS),
     *(Listen(subject, PROGRAM_ENDS) for subject in subjects.PROGRAM_ENDS),

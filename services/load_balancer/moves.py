@@ -3,8 +3,8 @@
 Rules:
 * A call goes home first: whether its program's cache is still kept there, only that engine knows. If it is held there,
   it may be moved.
-* An engine where nothing waits takes over one held program with each of its heartbeats, so that it can say in between
-  that it has no more room. It takes from the engine with the longest expected wait.
+* An engine where nothing waits takes over one held program with each of its heartbeats, however many balancers hear it,
+  so that it can say in between that it has no more room. It takes from the engine with the longest expected wait.
 * What is moved takes less time to compute anew than that wait. The time of a token is measured by the engine that takes
   over, or by the other while it has not computed anything.
 * The engine that holds chooses the program and gives its calls back (`engine_worker/core.py`).
@@ -30,7 +30,8 @@ def take_over(taker: Engine, engines: Iterable[Engine]) -> list[Out]:
     token_ms = _token_ms(taker, fullest)
     if not token_ms:
         return []
-    order = ReleaseHeld(prompt_tokens_max=int(fullest.load.expected_wait_ms / token_ms), models=load.models)
+    tokens_max = int(fullest.load.expected_wait_ms / token_ms)
+    order = ReleaseHeld(prompt_tokens_max=tokens_max, models=load.models, taker=load.engine_id, asked_at_ms=load.at_ms)
     return [Out(subjects.engine_release(fullest.load.engine_id), order)]
 
 

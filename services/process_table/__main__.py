@@ -9,6 +9,7 @@ from autellix.services.nats_bus import NatsBus
 from autellix.services.process_table.core import ProcessTable
 from autellix.services.process_table.listens import LISTENS
 from autellix.services.runner import run_process
+from autellix.services.standby import Post, one_active
 
 NAME = "process-table"
 
@@ -21,7 +22,14 @@ def main() -> None:
     async def application(bus: NatsBus) -> AsyncIterator[None]:
         journal = Journal(bus, NAME, settings.process_table)
         await journal.open()
-        async with remembering(bus, journal, ProcessTable(settings.process_table), LISTENS):
+
+        @asynccontextmanager
+        async def active(post: Post) -> AsyncIterator[None]:
+            core = ProcessTable(settings.process_table)
+            async with remembering(bus, journal, core, LISTENS, may_speak=post.may_speak):
+                yield
+
+        async with one_active(bus, journal.bucket, NAME, active):
             yield
 
     run_process(NAME, settings.nats, settings.log.level, application)

@@ -13,6 +13,7 @@ from autellix.services.nats_bus import NatsBus
 from autellix.services.runner import run_process
 from autellix.services.session_manager.core import SessionManager
 from autellix.services.session_manager.listens import LISTENS
+from autellix.services.standby import Post, one_active
 
 NAME = "session-manager"
 
@@ -30,10 +31,16 @@ def main() -> None:
     async def application(bus: NatsBus) -> AsyncIterator[None]:
         journal = Journal(bus, NAME, settings.process_table)
         await journal.open()
-        secret = settings.session_manager.secret or await journal.secret(secrets.token_hex(32))
-        limits = carried(settings.session_manager, bus.max_payload)
-        core = SessionManager(limits, new_id=lambda: secrets.token_hex(16), secret=secret.encode()[:64])
-        async with remembering(bus, journal, core, LISTENS):
+
+        @asynccontextmanager
+        async def active(post: Post) -> AsyncIterator[None]:
+            secret = settings.session_manager.secret or await journal.secret(secrets.token_hex(32))
+            limits = carried(settings.session_manager, bus.max_payload)
+            core = SessionManager(limits, new_id=lambda: secrets.token_hex(16), secret=secret.encode()[:64])
+            async with remembering(bus, journal, core, LISTENS, may_speak=post.may_speak):
+                yield
+
+        async with one_active(bus, journal.bucket, NAME, active):
             yield
 
     run_process(NAME, settings.nats, settings.log.level, application)

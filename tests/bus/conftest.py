@@ -138,12 +138,13 @@ class Pipeline:
         self._stack = AsyncExitStack()
         self.worker_stack = AsyncExitStack()
         self.client: Client
+        self.balancer: LoadBalancer
 
     async def start(self) -> None:
         """Start the three cores."""
         numbers = itertools.count(1)
         manager = SessionManager(SessionManagerSettings(), new_id=lambda: f"id{next(numbers)}", secret=b"key")
-        balancer = LoadBalancer(LoadBalancerSettings(), random.Random(7))
+        balancer = self.balancer = LoadBalancer(LoadBalancerSettings(), random.Random(7))
         table = ProcessTable(ProcessTableSettings())
         for core, listens in ((manager, MANAGER_LISTENS), (table, TABLE_LISTENS), (balancer, BALANCER_LISTENS)):
             runner = CoreRunner(await self._connected(), core, listens, tick_s=0.05)

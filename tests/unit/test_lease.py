@@ -1,103 +1,100 @@
-"""A worker's lease: renewed by what the bus has, not by what was sent."""
-
-import asyncio
+"""Which instance may be the active one: what is decided from looks at the lease, and how sure a holder may be."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from autellix.services.engine_worker import lease as module
-from autellix.services.engine_worker.lease import Lease
+from autellix.services.lease import (
+    BACK_S,
+    LAPSE_S,
+    RENEW_S,
+    SURE_S,
+    Lease,
+    Lookout,
+    Seen,
+    Tenure,
+    decoded,
+    encoded,
+)
 
-
-class Network:
-    """What confirms, fails, or swallows, as a test says."""
-
-    def __init__(self) -> None:
-        self.through = asyncio.Event()
-        self.fails = False
-        self.asked = 0
-
-    async def confirmed(self) -> None:
-        """Return when it goes through."""
-        self.asked += 1
-        if self.fails:
-            raise ConnectionError("lost")
-        await self.through.wait()
+HELD = Lease("other", "inbox")
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the time, which tests set."""
-    now = [100.0]
-    monkeypatch.setattr(module, "now_s", lambda: now[0])
-    return now
+def test_nobody_has_it() -> None:
+    """What nobody holds, or was given back, is taken at the first look."""
+    assert Lookout().may_take(Seen(Lease(), 0, heard=False, reconnects=0), 0.0)
+    assert Lookout().may_take(Seen(Lease(), 7, heard=False, reconnects=3), 0.0)
 
 
-async def settle() -> None:
-    """Let tasks run."""
-    for _ in range(5):
-        await asyncio.sleep(0)
+def test_holder_renews() -> None:
+    """One that is renewed is never taken, however long it lasts."""
+    lookout = Lookout()
+
+    assert not any(lookout.may_take(Seen(HELD, step, heard=True, reconnects=0), step * RENEW_S) for step in range(100))
 
 
-async def test_confirmed_as_of_when_it_was_sent(clock: list[float]) -> None:
-    """What was sent at 101 and arrived at 104 lasts until 106."""
-    network = Network()
-    lease = Lease(5.0, network.confirmed)
-    clock[0] = 101.0
-    lease.said()
-    await settle()
-    clock[0] = 104.0
-    network.through.set()
-    await settle()
-    clock[0] = 105.9
-    before = lease.has_lapsed
-    clock[0] = 106.1
+def test_holder_stands_still() -> None:
+    """One that is not renewed is taken after a while, counted from when that was first seen."""
+    lookout = Lookout()
+    lookout.may_take(Seen(HELD, 1, heard=True, reconnects=0), 100.0)
+    lookout.may_take(Seen(HELD, 2, heard=True, reconnects=0), 104.0)
 
-    assert [False, True] == [before, lease.has_lapsed]
+    assert not lookout.may_take(Seen(HELD, 2, heard=True, reconnects=0), 104.0 + LAPSE_S - 0.01)
+    assert lookout.may_take(Seen(HELD, 2, heard=True, reconnects=0), 104.0 + LAPSE_S)
 
 
-async def test_swallowed(clock: list[float]) -> None:
-    """Heartbeats that are sent and never arrive renew nothing, however many."""
-    network = Network()
-    lease = Lease(5.0, network.confirmed)
-    for second in range(6):
-        clock[0] = 100.5 + second
-        lease.said()
-        await settle()
-    lapsed = lease.has_lapsed
-    lease.close()
+def test_holder_is_gone() -> None:
+    """Where nobody listens any more nobody is waited for: not by one that has just started, either."""
+    waiting = Lookout()
+    waiting.may_take(Seen(HELD, 1, heard=True, reconnects=2), 0.0)
 
-    assert lapsed
-    assert 1 == network.asked
+    assert waiting.may_take(Seen(HELD, 1, heard=False, reconnects=2), 0.5)
+    assert Lookout().may_take(Seen(HELD, 1, heard=False, reconnects=0), 0.0)
 
 
-async def test_a_lost_connection_is_tried_again(clock: list[float]) -> None:
-    """One that failed is followed by the next."""
-    network = Network()
-    lease = Lease(5.0, network.confirmed)
-    network.fails = True
-    lease.said()
-    await settle()
-    network.fails = False
-    network.through.set()
-    clock[0] = 104.0
-    lease.said()
-    await settle()
-    clock[0] = 108.9
+def test_bus_was_away() -> None:
+    """Its absence is nobody's fault: the holder gets the time to come back, and then to renew."""
+    lookout = Lookout()
+    lookout.may_take(Seen(HELD, 1, heard=True, reconnects=0), 0.0)
 
-    assert not lease.has_lapsed
+    assert not lookout.may_take(Seen(HELD, 1, heard=False, reconnects=1), 60.0)
+    assert not lookout.may_take(Seen(HELD, 1, heard=False, reconnects=1), 60.0 + BACK_S - 0.01)
+    assert not lookout.may_take(Seen(HELD, 1, heard=True, reconnects=1), 60.0 + BACK_S)
+    assert lookout.may_take(Seen(HELD, 1, heard=False, reconnects=1), 60.0 + BACK_S)
+    assert lookout.may_take(Seen(HELD, 1, heard=True, reconnects=1), 60.0 + LAPSE_S)
 
 
-async def test_one_that_hangs_is_given_up() -> None:
-    """A confirmation that never comes does not hold up those after it."""
-    network = Network()
-    lease = Lease(0.1, network.confirmed)
-    lease.said()
-    await settle()
-    async with asyncio.timeout(5):
-        while network.asked < 2:
-            await asyncio.sleep(0.01)
-            lease.said()
-    network.through.set()
-    await settle()
+def test_holder_is_sure_for_less_than_others_wait() -> None:
+    """It asks before the others take the lease, and again on each new connection."""
+    tenure = Tenure()
+    assert not tenure.sure(0.0, 0)
+    tenure.confirmed(10.0, 0)
 
-    assert not lease.has_lapsed
+    assert tenure.sure(10.0 + SURE_S - 0.01, 0)
+    assert not tenure.sure(10.0 + SURE_S, 0)
+    assert not tenure.sure(10.0, 1)
+    assert RENEW_S < SURE_S < LAPSE_S
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 3.0), st.sampled_from(["renew", "look", "look"])), max_size=60),
+    st.integers(0, 60),
+)
+def test_never_two(steps: list[tuple[float, str]], frozen_from: int) -> None:
+    """While the holder is sure nobody takes it, whenever it stops to renew and whenever others look."""
+    now_s, revision = 0.0, 1
+    tenure, lookout = Tenure(), Lookout()
+    tenure.confirmed(now_s, 0)
+    for number, (passed_s, what) in enumerate(steps):
+        now_s += passed_s
+        if what == "renew" and number < frozen_from:
+            tenure.confirmed(now_s, 0)
+            revision += 1
+        taken = lookout.may_take(Seen(HELD, revision, heard=True, reconnects=0), now_s)
+        assert not (taken and tenure.sure(now_s, 0))
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x93" * 2000, b"\x81\xa6holder\x01", encoded(Lease("me", "there"))])
+def test_what_the_key_holds(data: bytes) -> None:
+    """What cannot be read is nobody's."""
+    assert decoded(data) == (Lease("me", "there") if data.endswith(b"there") else Lease())

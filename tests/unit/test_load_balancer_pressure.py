@@ -109,7 +109,7 @@ def test_an_idle_engine_takes_over(world: World) -> None:
     world.load("e2", **MEASURED, programs_held=1, expected_wait_ms=500.0)
     holding(world)
 
-    expected = ReleaseHeld(prompt_tokens_max=75_000, models=("m",))
+    expected = ReleaseHeld(prompt_tokens_max=75_000, models=("m",), taker=EngineId("e1"), asked_at_ms=world.now_ms)
     assert [("autellix.internal.engines.e0.release", expected)] == orders(world.load("e1", **MEASURED))
     assert [("autellix.internal.engines.e0.release", expected)] == orders(world.load("e1", **MEASURED))
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from autellix.engine.executor import Account, Held, Started
 from autellix.schemas import subjects
@@ -119,3 +120,13 @@ def test_a_released_call_ends_here_in_silence(worker: Worker) -> None:
     assert ReleasedCall(call=routed.call, program=routed.program, engine_id=EngineId("e0")) == out.message
     assert {} == worker.core.live
     assert worker.core.arrive(routed) is Verdict.RUN
+
+
+def test_several_balancers(worker: Worker) -> None:
+    """Of the orders that follow from one heartbeat of another engine the first counts, whoever sends them."""
+    for program in "abc":
+        worker.held(f"{program}1", program)
+    orders = [replace(ANY, taker=EngineId(taker), asked_at_ms=at_ms) for taker, at_ms in (("e1", 1.0), ("e2", 1.0))]
+
+    assert [["a1"], [], ["b1"]] == [worker.core.release(orders[index]) for index in (0, 0, 1)]
+    assert ["c1"] == worker.core.release(replace(orders[0], asked_at_ms=2.0))
