@@ -138,7 +138,7 @@ def test_up_stops_when_asked(up: "subprocess.Popen[str]", name: signal.Signals) 
     up.send_signal(name)
 
     assert up.wait(END_S) == 0
-    assert len(children) == 7
+    assert len(children) == 8
     assert ends(children)
 
 
