@@ -2,14 +2,15 @@
 
 Agents make calls, one after the other and some at once, plain and streamed; what fails they try again, as real ones do.
 Meanwhile, at moments that a seed decides, a process is killed without warning and started again a moment later, as
-systemd would, an engine is frozen for a while, or the bus is out of a process's reach. In the end everything is asked
-whether it agrees: every call had one end, no program was lost or is stuck, nothing is in flight, and the process table
-says what the events say.
+systemd would, an engine is frozen for a while, or the bus is out of a process's reach. One of the engines is a real
+vLLM, whose worker dies, or the process of vLLM under it. In the end everything is asked whether it agrees: every call
+had one end, no program was lost or is stuck, nothing is in flight, and the process table says what the events say.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import random
 import signal
 import sys
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos_report import Report, counting, shown
-from fleet import NATS, Fleet
+from fleet import NATS, Fleet, is_gone
 from proxy import CUTS
 from rich.console import Console
 
@@ -33,9 +34,14 @@ from autellix.client.stack import free_port
 from autellix.schemas.ids import ProgramId
 from autellix.schemas.table import ProgramRecord
 
-SERVICES = ("session-manager", "process-table", "load-balancer", "metrics", "gateway")
+SERVICES = ("session-manager", "process-table", "load-balancer", "durable-calls", "metrics", "gateway")
 ENGINES = ("engine-0", "engine-1")
 KINDS = (*SERVICES, *ENGINES, NATS, "freeze", *CUTS)
+REAL = "engine-2"
+"""A real vLLM engine, beside simulated ones."""
+CORE = "EngineCore"
+"""The process of vLLM in which that engine runs: its worker's child."""
+REAL_KINDS = (*KINDS, REAL, CORE)
 FREEZE_S = 8.0
 """Longer than others wait for an engine's word."""
 CUT_S = (2.0, 12.0)
@@ -124,7 +130,7 @@ async def _streamed(program: Program) -> int:
 
 
 async def disturb(
-    fleet: Fleet, report: Report, chance: random.Random, faults: int, say: Console, kinds: Sequence[str] = KINDS
+    fleet: Fleet, report: Report, chance: random.Random, faults: int, say: Console, kinds: Sequence[str]
 ) -> None:
     """Let so many faults happen, each kind once before any comes again."""
     left: list[str] = []
@@ -143,11 +149,28 @@ async def disturb(
             way.cut(kind)
             await asyncio.sleep(chance.uniform(*CUT_S))
             way.heal()
+        elif kind in (REAL, CORE):
+            await kill_real(fleet, report, kind)
         else:
             await fleet.kill(kind)
             await asyncio.sleep(chance.random() * 2)
             await fleet.start(kind)
         await asyncio.sleep(1 + chance.random() * 2)
+
+
+async def kill_real(fleet: Fleet, report: Report, kind: str) -> None:
+    """Kill the real engine's worker, or the process of vLLM under it: either takes the other along."""
+    children = fleet.children(REAL)
+    if not children:
+        report.wrong.append(f"{REAL} had no process of vLLM")
+    if kind == CORE:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+        await fleet.ended(REAL)
+    else:
+        await fleet.kill(REAL)
+    report.wrong += [f"process {pid} of {REAL} outlived it" for pid in children if not await is_gone(pid, 10)]
+    await fleet.start(REAL)
 
 
 async def settled(nats_url: str, within_s: float = 30.0) -> tuple[list[ProgramRecord], int]:
@@ -185,15 +208,16 @@ async def agree(agents: Agents, nats_url: str, report: Report) -> None:
     ]
 
 
-async def run(plan: Plan, *, faults: int, agents: int, seed: int, say: Console, kinds: Sequence[str] = KINDS) -> Report:
+async def run(plan: Plan, *, faults: int, agents: int, seed: int, say: Console, kinds: Sequence[str] = ()) -> Report:
     """Start everything, disturb it, and return what happened."""
     report, chance = Report(), random.Random(seed)  # noqa: S311 - no secret
     with tempfile.TemporaryDirectory(prefix="autellix-chaos-") as folder:
-        fleet = Fleet(plan, Path(folder))
+        real = plan.engines > len(ENGINES)
+        fleet = Fleet(plan, Path(folder), {REAL: ("engine_worker.backend=vllm",)} if real else None)
         async with fleet.up(), counting(fleet.nats_url, report):
             load = Agents(fleet.nats_url, report, chance)
             living = [asyncio.create_task(load.live()) for _ in range(agents)]
-            await disturb(fleet, report, chance, faults, say, kinds)
+            await disturb(fleet, report, chance, faults, say, kinds or (REAL_KINDS if real else KINDS))
             load.over.set()
             await asyncio.gather(*living)
             await agree(load, fleet.nats_url, report)
@@ -206,11 +230,12 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=40)
     parser.add_argument("--agents", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--simulated", action="store_true", help="without the real engine")
     parser.add_argument("--json", type=Path, help="write the report")
     arguments = parser.parse_args()
     report = asyncio.run(
         run(
-            simulated(),
+            simulated(real=not arguments.simulated),
             faults=arguments.faults,
             agents=arguments.agents,
             seed=arguments.seed,
@@ -224,14 +249,14 @@ def main() -> int:
     return int(not report.good)
 
 
-def simulated() -> Plan:
-    """Return a stack of two simulated engines."""
+def simulated(*, real: bool = False) -> Plan:
+    """Return a stack of two simulated engines, and a real one if it is wanted."""
     settings = (
         "engine_worker.backend=simulated",
         "engine_worker.simulated_step_ms=10",
         "process_table.ended_kept=100000",  # all of them are asked for in the end
     )
-    return Plan(model="tiny", engines=2, port=0, nats_port=free_port(), overrides=settings)
+    return Plan(model="tiny", engines=2 + real, port=0, nats_port=free_port(), overrides=settings)
 
 
 if __name__ == "__main__":

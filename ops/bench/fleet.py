@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
@@ -26,14 +27,19 @@ class ProxiedPlan(Plan):
 
     ports: dict[str, int] = field(default_factory=dict)
     """By process: where its way begins."""
+    own: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By process: settings that the others do not have."""
 
     def commands(self, nats_url: str, *, port: int, metrics_port: int) -> dict[str, list[str]]:
         """Return the command lines; of two settings of one key the last one counts."""
         plain = super().commands(nats_url, port=port, metrics_port=metrics_port)
-        return {name: [*command, *self._way(name)] for name, command in plain.items()}
+        return {name: [*command, *self._way(name), *self._own(name)] for name, command in plain.items()}
 
     def _way(self, name: str) -> list[str]:
         return ["--set", f"nats.url=nats://127.0.0.1:{self.ports[name]}"] if name in self.ports else []
+
+    def _own(self, name: str) -> list[str]:
+        return [part for setting in self.own.get(name, ()) for part in ("--set", setting)]
 
 
 class Fleet:
@@ -42,16 +48,19 @@ class Fleet:
     Args:
         plan: What it consists of; the port of its NATS server has to be named, so that it is the same after a restart.
         folder: For logs, sockets and what the NATS server keeps.
+        own: By process: settings that the others do not have.
     """
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: Plan, folder: Path, own: dict[str, tuple[str, ...]] | None = None) -> None:
         self.nats_url = f"nats://127.0.0.1:{plan.nats_port}"
         names = plan.commands(self.nats_url, port=0, metrics_port=0)
         self.ways = {name: Proxy(free_port(), plan.nats_port) for name in names}
         """By process: its way to the NATS server."""
         known = {each.name: getattr(plan, each.name) for each in fields(Plan)}
         ports = {name: way.port for name, way in self.ways.items()}
-        self.plan = replace(ProxiedPlan(**known, ports=ports), log_dir=folder / "logs", nats_url=self.nats_url)
+        self.plan = replace(
+            ProxiedPlan(**known, ports=ports, own=own or {}), log_dir=folder / "logs", nats_url=self.nats_url
+        )
         self.stack = Stack(self.plan)
         self._folder = folder
         self._now: dict[str, Child] = {}
@@ -83,6 +92,17 @@ class Fleet:
         await self._now[name].ended()
         self._now[name].readiness.close()
 
+    def children(self, name: str) -> list[int]:
+        """Return the processes that a process has started."""
+        parent = self._now[name].pid
+        return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == parent]
+
+    async def ended(self, name: str) -> None:
+        """Return when a process has ended by itself."""
+        async with asyncio.timeout(30):
+            await self._now[name].ended()
+        self._now[name].readiness.close()
+
     async def start(self, name: str) -> None:
         """Start a process again, and wait until it works."""
         self._starts += 1
@@ -105,6 +125,24 @@ class Fleet:
         if name == NATS:
             return nats_command(self._folder / "nats", self.plan.nats_port)
         return self.plan.commands(self.stack.nats_url, port=self.stack.port, metrics_port=free_port())[name]
+
+
+def _parent(process: Path) -> int:
+    with suppress(OSError):  # it has ended meanwhile
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+async def is_gone(pid: int, within_s: float) -> bool:
+    """Tell whether a process ends in time."""
+    until_s = time.monotonic() + within_s
+    while _lives(pid) and time.monotonic() < until_s:  # noqa: ASYNC110 - the kernel tells nobody but its parent
+        await asyncio.sleep(0.1)
+    return not _lives(pid)
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 async def connected(nats_url: str) -> Client:
