@@ -53,6 +53,10 @@ class KvMemory:
         """Return how many blocks of a chain are cached, counted up to the first that is not."""
         return self._pool.cached(chain, len(chain))
 
+    def in_tier(self, chain: Sequence[Any], first: int) -> int:
+        """Return how many blocks of a chain, from the `first` on, the tier holds, counted up to the first it lacks."""
+        return self._tier.found(chain, first, len(chain))
+
     def expose(self, blocks: Collection[Any]) -> None:
         """Let blocks that no call holds be evicted before all others; of these, the last one first."""
         self._pool.expose(blocks)
