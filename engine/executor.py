@@ -120,6 +120,8 @@ class Held(msgspec.Struct, tag=True, frozen=True):
     wanted_tokens: int
     """Room that its program wants, and that nobody claims."""
     free_tokens: int
+    where: str = ""
+    """Which room is short, where there is a CPU tier."""
 
 
 Turn = Started | Preempted | Resumed | Held

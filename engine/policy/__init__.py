@@ -63,7 +63,7 @@ def default_gate(policy: str) -> str:
     return "fair" if policy == "auto" else "off"
 
 
-def gate_named(name: str, *, blocks: int, block_tokens: int, cache: Cache) -> Gate | None:
+def gate_named(name: str, *, blocks: int, block_tokens: int, cache: Cache, tier_blocks: int = 0) -> Gate | None:
     """Return the gate of one engine, or None if it has none.
 
     Args:
@@ -71,6 +71,7 @@ def gate_named(name: str, *, blocks: int, block_tokens: int, cache: Cache) -> Ga
         blocks: Blocks of KV cache that the engine has.
         block_tokens: Tokens in a block.
         cache: The engine's prefix cache.
+        tier_blocks: Blocks that a tier in CPU memory has room for, copies of the engine's own among them; 0: none.
 
     Raises:
         ValueError: for a name that no gate has; the text lists those that exist.
@@ -78,7 +79,7 @@ def gate_named(name: str, *, blocks: int, block_tokens: int, cache: Cache) -> Ga
     if name not in GATES:
         raise ValueError(f"unknown gate {name!r}; known: {', '.join(GATES)}")
     gate = GATES[name]
-    return gate(blocks, block_tokens, cache) if gate else None
+    return gate(blocks, block_tokens, cache, tier_blocks) if gate else None
 
 
 __all__ = [

@@ -23,78 +23,27 @@ Rules:
   what a live program had, or asked for, before is paid from a budget, 3% of the engine's time, and nobody visits while
   that is overdrawn. That lets small newcomers by, as many as it pays for; the bill comes with their next calls, so
   large ones would overdraw it far. Up to 16 calls behind the first are looked at for some that may.
+* With a tier of KV in CPU memory, larger than the engine's own, "all blocks" are the tier's, but for a visitor's size:
+  the engine copies what it computes there, and back when it is needed. What runs at once must fit on the device still
+  (`device.py`): a resident's calls may be held, too, until those that run have ended.
 * Time is an argument, milliseconds. An event costs O(log held calls), and a look at residents and own blocks.
 """
 
-from collections.abc import Sequence
-from math import inf
 from typing import Any
 
-from autellix.engine.policy.budget import RecomputeBudget
 from autellix.engine.policy.call import QueuedCall
 from autellix.engine.policy.claims import Chain
-from autellix.engine.policy.held import HeldCalls
-from autellix.engine.policy.pool_time import PoolTime
-from autellix.engine.policy.pressure import Hold, Pressure, Turnover
+from autellix.engine.policy.gate_state import GateState
 from autellix.engine.policy.program_cache import GatedCall, ProgramCache
-from autellix.engine.policy.residents import SHRINK_ABOVE, Residents
-from autellix.engine.policy.room import Cache, Room
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 
 LOOKED_AT = 16
-ANSWER_TOKENS = 256
-"""Expected of a call before any has ended."""
 ANSWERS_REMEMBERED = 32
 LONG_GONE_MS = 3_600_000.0  # without a call: then a program is forgotten, as if its end had been told
 
 
-class Gate:
-    """The programs of one engine.
-
-    Args:
-        blocks: How many the engine has.
-        block_tokens: Tokens in a block.
-        cache: The engine's prefix cache.
-    """
-
-    TURN_POOLS: Sequence[float] = (10 / 3, 5.0, 10.0)
-    VISIT_SHARE = 0.03
-    VISITOR_SHARE = 1 / 32
-    ORDER = ""  # what held calls are ordered by, if not by the policy's rank
-
-    def __init__(self, blocks: int, block_tokens: int, cache: Cache) -> None:
-        self.time = PoolTime(blocks * block_tokens)
-        self._block_tokens = block_tokens
-        self._room = Room(blocks, cache)
-        self._residents = Residents(self._room, self.time, self.TURN_POOLS)
-        self._budget = RecomputeBudget(self.VISIT_SHARE)
-        self._programs: dict[ProgramId, ProgramCache] = {}
-        """Those whose calls arrived last come last."""
-        self._of_call: dict[CallId, ProgramCache] = {}
-        self._held = HeldCalls()
-        self._turnover = Turnover()
-        self._answer_tokens = float(ANSWER_TOKENS)
-        self._look_at_ms = inf
-
-    @property
-    def has_held(self) -> bool:
-        """Tell whether any call is held."""
-        return bool(self._held)
-
-    @property
-    def look_at_ms(self) -> float:
-        """Return when a held call may pass though nothing happens until then; infinite if that is never."""
-        return self._look_at_ms if self._held else inf
-
-    @property
-    def opens_in_ms(self) -> float:
-        """Return how much engine time must pass until held calls may visit again; 0: none."""
-        return self._budget.opens_in_ms if self._held else 0.0
-
-    @property
-    def held_calls(self) -> list[GatedCall]:
-        """Return the held calls, the first first."""
-        return list(self._held)
+class Gate(GateState):
+    """The programs of one engine, and who of them may keep its cache."""
 
     def look_by(self, at_ms: float) -> None:
         """See to it that the held calls are looked at by then."""
@@ -123,9 +72,12 @@ class Gate:
         self._held.add(gated, self._standing(gated))
         self._room.update(program)
         if program.is_resident and not self._must_leave(program, now_ms):
-            self._let_pass(program, gated, now_ms)
-            return True
-        program.wanted = self._room.needed_by(program)
+            if not self._device.is_short:
+                self._let_pass(program, gated, now_ms)
+                return True
+            program.wanted = 0
+        else:
+            program.wanted = self._room.needed_by(program)
         self._look_at_ms = now_ms
         return False
 
@@ -134,19 +86,18 @@ class Gate:
         if now_ms < self._look_at_ms or not self._held:
             return []
         self._residents.retire_absent(now_ms)
-        passing: list[QueuedCall] = []
-        while self._held:
-            gated = self._held.first
+        passing = self._pass_residents(now_ms)
+        while gated := self._first_outside():
             program = self._of_call[gated.call.call_id]
             if self._becomes_resident(program, gated.call, now_ms):
-                passing += [self._let_pass(program, each, now_ms) for each in program.held]
-            elif self._may_visit(program, gated):
+                passing += self._pass_residents(now_ms, program)
+            elif self._visits.may_pass(program, gated):
                 passing.append(self._let_pass(program, gated, now_ms))
             else:
                 break
         for gated in self._held.behind_the_first(LOOKED_AT):
             program = self._of_call[gated.call.call_id]
-            if self._may_visit(program, gated):
+            if self._visits.may_pass(program, gated):
                 passing.append(self._let_pass(program, gated, now_ms))
         self._look_at_ms = self._residents.next_change_ms(now_ms)
         return passing
@@ -169,7 +120,9 @@ class Gate:
         """
         program = self._of_call.pop(call_id)
         gated = program.calls.pop(call_id)
-        if gated.standing is not None:
+        if gated.standing is None:
+            self._device.ended(gated)
+        else:
             self._held.remove(gated)
         if context:
             program.leave_context(gated.thread_id, context, now_ms)
@@ -203,49 +156,8 @@ class Gate:
             now_ms: When it ended.
         """
         self.time.step(step_ms, prompt_tokens=prompt_tokens, tokens=tokens)
-        was_open = not self._budget.opens_in_ms
-        self._budget.step(step_ms)
-        if not was_open and not self._budget.opens_in_ms:
+        if self._visits.step(step_ms):
             self._look_at_ms = now_ms
-
-    def is_held(self, call_id: CallId) -> bool:
-        """Tell whether a call has not passed."""
-        return self._of_call[call_id].calls[call_id].standing is not None
-
-    def held_ms(self, call_id: CallId, now_ms: float) -> float:
-        """Return how long a call was held until it passed, or until now."""
-        gated = self._of_call[call_id].calls[call_id]
-        return gated.held_ms if gated.standing is None else now_ms - gated.arrived_at_ms
-
-    def why_held(self, call_id: CallId) -> Hold:
-        """Return why a held call has not passed."""
-        program = self._of_call[call_id]
-        gated = program.calls[call_id]
-        wanted, free = self._room.needed_by(program), max(0.0, self._residents.free)
-        tokens = wanted * self._block_tokens, int(free) * self._block_tokens
-        return Hold(self.ORDER or gated.call.order, self._held.programs_ahead_of(gated), *tokens)
-
-    @property
-    def resident_programs(self) -> list[ProgramId]:
-        """Return the residents."""
-        return self._residents.ids
-
-    @property
-    def held_programs(self) -> list[ProgramId]:
-        """Return the programs with a held call, each once, the first first."""
-        return self._held.programs
-
-    def pressure(self, now_ms: float) -> Pressure:
-        """Return how scarce room is."""
-        held = self.held_programs
-        held_tokens = sum(self._programs[each].wanted for each in held) * self._block_tokens
-        return Pressure(
-            programs_resident=len(self._residents),
-            programs_held=len(held),
-            held_tokens=held_tokens,
-            pool_ms=self.time.known_pool_ms,
-            expected_wait_ms=self._turnover.wait_ms(held_tokens, now_ms, memory_ms=self.time.pool_ms),
-        )
 
     def _standing(self, gated: GatedCall) -> Any:
         """Return what held calls are ordered by; the smaller comes first, and no two are equal."""
@@ -253,19 +165,33 @@ class Gate:
         return priority, lo_ms if gated.call.is_promoted else lo_ms * gated.blocks, place
 
     def _let_pass(self, program: ProgramCache, gated: GatedCall, now_ms: float) -> QueuedCall:
-        self._budget.spend(self._room.lost(gated) * self._block_tokens * self.time.token_ms)
+        lost, copied = self._room.lost(gated, has_tier=self._device.is_short)
+        self._visits.spend(lost * self._block_tokens, copied * self._block_tokens)
+        self._device.began(gated)
         self._held.remove(gated)
         gated.held_ms = now_ms - gated.arrived_at_ms
         if not program.is_resident:
             self._room.update(program)
         return gated.call
 
-    def _may_visit(self, program: ProgramCache, gated: GatedCall) -> bool:
-        if program.is_leaving or self._budget.opens_in_ms or not self.VISIT_SHARE:
-            return False
-        if gated.blocks > self.VISITOR_SHARE * self._room.blocks:
-            return False
-        return self._room.used + self._room.needed_by_call(gated) <= SHRINK_ABOVE * self._room.blocks
+    def _pass_residents(self, now_ms: float, newcomer: ProgramCache | None = None) -> list[QueuedCall]:
+        """Let residents' held calls pass: a new one's all, or, where the device is short, those that fit in order."""
+        if not self._device.is_short:
+            return [self._let_pass(newcomer, each, now_ms) for each in newcomer.held] if newcomer else []
+        passing = []
+        while gated := min(self._residents.held, key=lambda each: each.standing, default=None):
+            program = self._of_call[gated.call.call_id]
+            if self._must_leave(program, now_ms):
+                program.wanted = self._room.needed_by(program)
+            elif self._device.fits(gated):
+                passing.append(self._let_pass(program, gated, now_ms))
+            else:
+                break
+        return passing
+
+    def _first_outside(self) -> GatedCall | None:
+        """Return the first held call of a program that is no resident, or is to leave."""
+        return next((gated for gated in self._held if not self._of_call[gated.call.call_id].stays), None)
 
     def _becomes_resident(self, program: ProgramCache, call: QueuedCall, now_ms: float) -> bool:
         """Make the program of the first held call a resident if it fits, beside those whose turn is not over."""
@@ -279,9 +205,11 @@ class Gate:
     def _must_leave(self, program: ProgramCache, now_ms: float) -> bool:
         """Tell whether a resident's new call is held, and let the program leave once it has no call in flight."""
         if not (program.is_leaving or self._residents.is_last_of_too_many(program)):
-            first = self._held.first.call
-            newcomer = self._of_call[first.call_id]
-            if newcomer is program or not self._residents.turn_is_over(program, newcomer, first.level, now_ms):
+            first = self._first_outside()
+            if first is None or min(each.standing for each in program.held) < first.standing:
+                return False
+            newcomer = self._of_call[first.call.call_id]
+            if not self._residents.turn_is_over(program, newcomer, first.call.level, now_ms):
                 return False
         program.is_leaving = True
         if not program.in_flight:

@@ -28,11 +28,17 @@ class PoolTime:
     def __init__(self, tokens: int) -> None:
         self._tokens = tokens
         self._token_ms: float | None = None
+        self._copy_token_ms: float | None = None
 
     @property
     def token_ms(self) -> float:
         """Return how long it takes to compute one token of a prompt; 0 while that is unknown."""
         return self._token_ms or 0.0
+
+    @property
+    def copy_token_ms(self) -> float:
+        """Return how long it takes to copy one token back from a tier; 0 while that is unknown."""
+        return self._copy_token_ms or 0.0
 
     @property
     def pool_ms(self) -> float:
@@ -54,6 +60,18 @@ class PoolTime:
         """
         if step_ms <= 0 or prompt_tokens < max(TOKENS_MIN, PROMPT_SHARE * tokens):
             return
-        token_ms = step_ms / prompt_tokens
-        before = token_ms if self._token_ms is None else self._token_ms
-        self._token_ms = before + SMOOTHING * (token_ms - before)
+        self._token_ms = _smoothed(self._token_ms, step_ms / prompt_tokens)
+
+    def copied(self, copy_ms: float, tokens: int) -> None:
+        """Take in a copy from a tier.
+
+        Args:
+            copy_ms: How long it took.
+            tokens: How many tokens came back by it.
+        """
+        if copy_ms > 0 and tokens:
+            self._copy_token_ms = _smoothed(self._copy_token_ms, copy_ms / tokens)
+
+
+def _smoothed(before: float | None, now: float) -> float:
+    return now if before is None else before + SMOOTHING * (now - before)

@@ -13,12 +13,15 @@ class Hold(NamedTuple):
     """With a held call that goes first."""
     wanted_tokens: int
     free_tokens: int
+    where: str = ""
+    """Which room is short, if there is more than one: that in the CPU tier, or that on the device."""
 
     def __str__(self) -> str:
         """Say it in words."""
         wanted, free = round(self.wanted_tokens / 1000), round(self.free_tokens / 1000)
         programs = "1 program" if self.programs_ahead == 1 else f"{self.programs_ahead} programs"
-        return f"held: {programs} ahead by {self.order}, {wanted}k of {free}k tokens free"
+        where = self.where and f" {self.where}"
+        return f"held: {programs} ahead by {self.order}, {wanted}k of {free}k tokens free{where}"
 
 
 class Pressure(NamedTuple):

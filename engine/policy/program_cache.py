@@ -83,6 +83,11 @@ class ProgramCache:
         return [gated for gated in self.calls.values() if gated.standing is not None]
 
     @property
+    def stays(self) -> bool:
+        """Tell whether it is a resident and is not to leave."""
+        return self.is_resident and not self.is_leaving
+
+    @property
     def claims(self) -> int:
         """Return how many blocks it claims; others may claim them, too."""
         return len(self.claimed) + self.claimed_blank

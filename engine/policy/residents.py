@@ -5,7 +5,7 @@ from math import inf
 
 from autellix.engine.policy.call import Level
 from autellix.engine.policy.pool_time import PoolTime
-from autellix.engine.policy.program_cache import ProgramCache
+from autellix.engine.policy.program_cache import GatedCall, ProgramCache
 from autellix.engine.policy.room import Room
 from autellix.schemas.ids import ProgramId
 
@@ -47,6 +47,16 @@ class Residents:
     def away_ms(self) -> float:
         """Return how long a program may be away, and a thread's context be claimed that nobody continues."""
         return AWAY_POOLS * self._time.pool_ms
+
+    @property
+    def held(self) -> list[GatedCall]:
+        """Return the held calls of those that are not to leave: they wait for the device."""
+        return [gated for program in self._programs.values() if program.stays for gated in program.held]
+
+    def ahead_of(self, gated: GatedCall) -> int:
+        """Return how many other residents have a held call before that of one that waits for the device."""
+        first = {each.call.program_id for each in self.held if each.standing < gated.standing}
+        return len(first - {gated.call.program_id})
 
     def add(self, program: ProgramCache, now_ms: float) -> None:
         """Make a program a resident."""

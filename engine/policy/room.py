@@ -27,6 +27,10 @@ class Cache(Protocol):
         """Return how many blocks of a chain are cached, counted up to the first that is not."""
         ...
 
+    def in_tier(self, chain: Chain, first: int) -> int:
+        """Return how many blocks of a chain, from the `first` on, a tier holds, counted up to the first it lacks."""
+        ...
+
     def expose(self, blocks: Collection[Block]) -> None:
         """Let blocks that no call holds be evicted before all others; of these, the last one first."""
         ...
@@ -69,9 +73,17 @@ class Room:
         """Return how many of a prompt's first blocks some live program has had."""
         return self._had.of_chain(prompt)
 
-    def lost(self, gated: GatedCall) -> int:
-        """Return how many blocks of a call's prompt would be computed again if it ran now."""
-        return max(0, gated.known - self._cache.cached(gated.prompt))
+    def lost(self, gated: GatedCall, *, has_tier: bool) -> tuple[int, int]:
+        """Return how many blocks of a call's prompt would be computed again if it ran now, and how many copied.
+
+        Args:
+            gated: The call.
+            has_tier: Whether the engine keeps copies in CPU memory.
+        """
+        cached = self._cache.cached(gated.prompt)
+        copies = self._cache.in_tier(gated.prompt, cached) if has_tier else 0
+        lost = max(0, gated.known - cached)
+        return max(0, lost - copies), min(lost, copies)
 
     def needed_by_call(self, gated: GatedCall) -> int:
         """Return how many blocks a call needs that nobody claims."""

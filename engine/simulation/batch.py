@@ -223,7 +223,11 @@ class Batch:
         """Let a waiting call run, with so many tokens to compute in this step."""
         goes_on = live.can_decode
         self.waiting.remove(live)
-        self._step.swap_ms += self.memory.let_in(live)
+        copied_before, copy_ms = self._counters.loaded_tokens, self.memory.let_in(live)
+        self._step.swap_ms += copy_ms
+        if copied := self._counters.loaded_tokens - copied_before:
+            self._step.load_ms += copy_ms
+            self.entrance.copied(copy_ms, copied)
         self._queues.start(live.call.call_id, self._step.began_ms)
         self.running.add(live)
         self._step.begin(live, self._counters)

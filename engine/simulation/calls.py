@@ -60,4 +60,7 @@ class Counters:
     """Copies between device and host memory, both ways."""
     swapped_blocks: int = 0
     swap_ms: float = 0.0
+    """Time of the copies, of those from the CPU tier, too."""
     scheduler_ms: float = 0.0
+    loaded_tokens: int = 0
+    """Copied from the CPU tier to the device, and not computed again."""

@@ -148,7 +148,8 @@ class SimulatedEngine:
         stretch.done = steps
         prompt_tokens = sum(tokens for _, tokens in step.chunks)
         decodes = self._batch.decodes.count if step.decodes else 0
-        self._batch.entrance.step(passed_ms, prompt_tokens=prompt_tokens, decodes=decodes, now_ms=stretch.end_ms(steps))
+        step_ms, ended_ms = passed_ms - step.load_ms, stretch.end_ms(steps)
+        self._batch.entrance.step(step_ms, prompt_tokens=prompt_tokens, decodes=decodes, now_ms=ended_ms)
         again = step.recomputed_share(decodes)
         for queued in self._queues.charge(passed_ms, recomputed_ms=on_grid(again * passed_ms)):
             self._batch.rerank(self._batch.calls[queued.call_id], stretch.end_ms(steps))

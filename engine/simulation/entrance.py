@@ -20,7 +20,8 @@ class Entrance:
 
     def __init__(self, options: EngineOptions, memory: KvMemory) -> None:
         self._block_size = options.limits.block_size
-        self._gate = gate_named(options.gate, blocks=memory.blocks, block_tokens=self._block_size, cache=memory)
+        sizes = {"blocks": memory.blocks, "block_tokens": self._block_size, "tier_blocks": memory.tier_blocks}
+        self._gate = gate_named(options.gate, cache=memory, **sizes)
 
     @property
     def has_held(self) -> bool:
@@ -82,6 +83,11 @@ class Entrance:
         """Note a step, or several alike."""
         if self._gate:
             self._gate.step(step_ms, prompt_tokens=prompt_tokens, tokens=prompt_tokens + decodes, now_ms=now_ms)
+
+    def copied(self, copy_ms: float, tokens: int) -> None:
+        """Note that tokens came back from the CPU tier."""
+        if self._gate:
+            self._gate.time.copied(copy_ms, tokens)
 
     @property
     def resident_programs(self) -> list[ProgramId]:

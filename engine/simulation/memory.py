@@ -1,4 +1,4 @@
-"""Where calls have their KV cache: in blocks of the device, or swapped out to host memory.
+"""Where calls have their KV cache: in blocks of the device, in a tier behind it, or swapped out to host memory.
 
 The blocks that a decode takes are only counted, for all decodes together. Which of them are its own, and what they
 hold, is settled when the call leaves the batch: nobody can ask for its output before that.
@@ -10,6 +10,7 @@ from typing import Any
 from autellix.engine.simulation.blocks import BlockPool
 from autellix.engine.simulation.calls import Counters
 from autellix.engine.simulation.live import LiveCall
+from autellix.engine.simulation.tier import Tier
 from autellix.engine.simulation.timing import EngineOptions
 
 
@@ -18,7 +19,7 @@ class KvMemory:
 
     Args:
         options: How the engine works.
-        counters: Where to count swaps.
+        counters: Where to count copies.
     """
 
     def __init__(self, options: EngineOptions, counters: Counters) -> None:
@@ -26,6 +27,10 @@ class KvMemory:
         self._pool = BlockPool(options.limits.kv_tokens // self._block_size)
         self._host_blocks_free = options.limits.host_kv_tokens // self._block_size
         self._swap = options.swap if options.preemption == "swap" else None
+        self._tier = Tier(options.tier_tokens // self._block_size)
+        self.tier_blocks = options.tier_tokens // self._block_size
+        """How many blocks there is room for in CPU memory; 0: there is no such tier."""
+        self._load = options.swap
         self._prefix_cache = options.prefix_cache
         self._counters = counters
 
@@ -47,6 +52,10 @@ class KvMemory:
     def cached(self, chain: Sequence[Any]) -> int:
         """Return how many blocks of a chain are cached, counted up to the first that is not."""
         return self._pool.cached(chain, len(chain))
+
+    def in_tier(self, chain: Sequence[Any], first: int) -> int:
+        """Return how many blocks of a chain, from the `first` on, the tier holds, counted up to the first it lacks."""
+        return self._tier.found(chain, first, len(chain))
 
     def expose(self, blocks: Collection[Any]) -> None:
         """Let blocks that no call holds be evicted before all others; of these, the last one first."""
@@ -84,12 +93,14 @@ class KvMemory:
         """Return how many blocks of a waiting call the prefix cache holds; one token at least is to be computed."""
         if not self._prefix_cache:
             return 0
-        most = (live.computed if live.swapped_blocks else live.tokens - 1) // self._block_size
-        return self._pool.cached(live.call.keys, most)
+        return self._pool.cached(live.call.keys, self._most_cached(live))
 
     def at_hand(self, live: LiveCall) -> int:
         """Return how many tokens of a waiting call need not be computed."""
-        return live.computed if live.swapped_blocks else self.cached_blocks(live) * self._block_size
+        if live.swapped_blocks:
+            return live.computed
+        cached = self.cached_blocks(live)
+        return (cached + self._in_tier(live, cached)) * self._block_size
 
     def needed(self, live: LiveCall, room: int) -> int:
         """Return how many free blocks the whole of a waiting call takes, with `room` of them at hand."""
@@ -120,12 +131,11 @@ class KvMemory:
         return fits
 
     def let_in(self, live: LiveCall) -> float:
-        """Give a waiting call what the cache and the host memory hold of it; return how long that takes (ms)."""
+        """Give a waiting call what the cache, the tier and the host memory hold; return how long that takes (ms)."""
         cached = self.cached_blocks(live)
         live.holding = self._pool.share(live.call.keys, cached)
         if not live.swapped_blocks:
-            live.computed = cached * self._block_size
-            return 0.0
+            return self._load_rest(live, cached)
         self.extend(live, live.computed)
         self.fill(live, live.computed)
         self._host_blocks_free += live.swapped_blocks
@@ -153,7 +163,10 @@ class KvMemory:
     def fill(self, live: LiveCall, tokens: int) -> None:
         """Cache those blocks of a call that its first `tokens` tokens fill."""
         if self._prefix_cache:
-            self._pool.fill(live.holding, live.call.keys[len(live.holding.copies) : tokens // self._block_size])
+            filled = live.call.keys[len(live.holding.copies) : tokens // self._block_size]
+            self._pool.fill(live.holding, filled)
+            if self.tier_blocks:
+                self._tier.store(filled)
 
     def put_out(self, live: LiveCall) -> float:
         """Take the blocks of a preempted call: swapped out, or to be computed again; return how long it takes (ms)."""
@@ -174,7 +187,28 @@ class KvMemory:
         else:
             self.settle(live, live.computed)
             self.fill(live, live.computed)
+            if self.tier_blocks:
+                self._tier.used(live.call.keys[: len(live.holding.copies)])
             self._pool.release(live.holding)
+
+    def _most_cached(self, live: LiveCall) -> int:
+        """Return how many blocks of a waiting call may be found, at most."""
+        return (live.computed if live.swapped_blocks else live.tokens - 1) // self._block_size
+
+    def _in_tier(self, live: LiveCall, cached: int) -> int:
+        """Return how many blocks of a waiting call the tier holds behind the first `cached`, which the device holds."""
+        return self._tier.found(live.call.keys, cached, self._most_cached(live)) if self.tier_blocks else 0
+
+    def _load_rest(self, live: LiveCall, cached: int) -> float:
+        """Copy from the tier what it holds behind the first `cached` blocks; return how long that takes (ms)."""
+        loaded = self._in_tier(live, cached)
+        live.computed = (cached + loaded) * self._block_size
+        if self._load is None or not loaded:
+            return 0.0
+        self.extend(live, live.computed)
+        self.fill(live, live.computed)
+        self._counters.loaded_tokens += loaded * self._block_size
+        return self._load.move_ms(loaded)
 
     def _can_swap_out(self, blocks: int) -> bool:
         return self._swap is not None and 0 < blocks <= self._host_blocks_free

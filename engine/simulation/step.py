@@ -21,6 +21,8 @@ class Step:
     grown: bool = False
     """Whether the decoding calls have their blocks for it."""
     swap_ms: float = 0.0
+    load_ms: float = 0.0
+    """The part of it that copies from the CPU tier took."""
 
     def recomputed_share(self, decoding_calls: int) -> float:
         """Return which share of its tokens preempted calls had computed before.

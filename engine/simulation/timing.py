@@ -114,7 +114,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """False: a step is either whole prefills or decodes, prefills first (the default of vLLM 0.6.1)."""
     preemption: Literal["recompute", "swap"] = "recompute"
     swap: SwapTiming | None = None
-    """Needed with `preemption="swap"`."""
+    """Needed with `preemption="swap"`, and with a CPU tier: blocks come back from there in the same way."""
+    tier_tokens: Annotated[int, Meta(ge=0)] = 0
+    """Room in CPU memory for copies of cached blocks (`tier.py`); 0: there is no such tier."""
     policy_interval_steps: Count = 1
     preemptions_per_step_max: Count = 4
     scheduler_ms: Duration = 0.0
@@ -127,3 +129,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.preemption == "swap" and self.swap is None:
             raise ValueError("preemption by swap needs a swap timing")
+        if self.tier_tokens and self.swap is None:
+            raise ValueError("a CPU tier needs a swap timing: how long it takes to copy blocks back")
+        if self.tier_tokens and not self.prefix_cache:
+            raise ValueError("a CPU tier needs the prefix cache: it keeps copies of what is cached")

@@ -8,15 +8,13 @@ Rules:
 * Several blocks may hold one content. What is done to a content is done to all of them that are free.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import takewhile
 
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import BlockHash, FreeKVCacheBlockQueue, KVCacheBlock, make_block_hash_with_group_id
 
-GROUP = 0
-"""The only group of layers: the gate is for models with one (`engine_gate.py`)."""
-
+from autellix.engine.vllm_adapter.cpu_tier import GROUP, CpuTier
 
 ORPHANED, EXPOSED = 0, 1
 
@@ -83,15 +81,21 @@ class ProgramBlocks:
 
     Args:
         pool: vLLM's blocks, none of them cached; its free queue is replaced.
+        tier: What keeps copies of them in CPU memory, if anything does.
     """
 
-    def __init__(self, pool: BlockPool) -> None:
+    def __init__(self, pool: BlockPool, tier: CpuTier | None = None) -> None:
         self._pool = pool
+        self._tier = tier
         self._free = pool.free_block_queue = FreeBlocks(pool.free_block_queue.get_all_free_blocks())
 
     def cached(self, chain: Collection[BlockHash]) -> int:
         """Return how many blocks of a chain are cached, counted up to the first that is not."""
         return sum(1 for _ in takewhile(self._is_cached, chain))
+
+    def in_tier(self, chain: Sequence[BlockHash], first: int) -> int:
+        """Return how many blocks of a chain, from the `first` on, the tier holds, counted up to the first it lacks."""
+        return self._tier.found(chain, first) if self._tier else 0
 
     def expose(self, blocks: Collection[BlockHash]) -> None:
         """Let blocks that no request holds be evicted before all others; of these, the last one first."""

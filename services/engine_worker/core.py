@@ -176,7 +176,7 @@ class WorkerCore:
         match turn:
             case Held():
                 self._held[turn.call_id] = routed
-                hold = Hold(turn.order, turn.programs_ahead, turn.wanted_tokens, turn.free_tokens)
+                hold = Hold(turn.order, turn.programs_ahead, turn.wanted_tokens, turn.free_tokens, turn.where)
                 return CallHeld(**known, reason=str(hold))
             case Started():
                 self._held.pop(turn.call_id, None)

@@ -46,7 +46,8 @@ def options_of(scenario: Scenario, calibration: Calibration) -> EngineOptions:
     Raises:
         ScenarioError: for options that contradict each other.
     """
-    swap = calibration.swap.get(scenario.swap) if scenario.preemption == "swap" else None
+    copies = scenario.preemption == "swap" or scenario.kv_tier_tokens
+    swap = calibration.swap.get(scenario.swap) if copies else None
     try:
         return EngineOptions(
             limits=calibration.engine,
@@ -54,6 +55,7 @@ def options_of(scenario: Scenario, calibration: Calibration) -> EngineOptions:
             chunked_prefill=scenario.chunked_prefill,
             preemption=scenario.preemption,
             swap=swap,
+            tier_tokens=scenario.kv_tier_tokens,
             policy_interval_steps=scenario.policy_interval_steps,
             preemptions_per_step_max=scenario.preemptions_per_step_max,
             scheduler_ms=scenario.scheduler_ms,

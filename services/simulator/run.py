@@ -44,6 +44,13 @@ def add(verbs: "Verbs") -> None:
         "--calibration", default=default.calibration, help=f"{', '.join(shipped())}, or the path of a .toml file"
     )
     parser.add_argument(
+        "--kv-tier",
+        type=int,
+        default=default.kv_tier_tokens,
+        metavar="TOKENS",
+        help="room in CPU memory for copies of cached blocks, each engine's (none)",
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -97,6 +104,7 @@ def _scenario(arguments: argparse.Namespace) -> Scenario:
         "balancer": {"policy": arguments.balancer},
         "seed": arguments.seed,
         "calibration": arguments.calibration,
+        "kv_tier_tokens": arguments.kv_tier,
         "keep_loads": arguments.png is not None,
     }
     for setting in arguments.settings:

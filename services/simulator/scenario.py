@@ -54,6 +54,8 @@ class Scenario(Settings, frozen=True, kw_only=True):
     preemption: Literal["recompute", "swap"] = "recompute"
     swap: str = "bulk"
     """The way to copy blocks, a name in the calibration."""
+    kv_tier_tokens: Annotated[int, Meta(ge=0)] = 0
+    """Room in CPU memory for copies of cached blocks, each engine's (vLLM: `--kv-offloading-size`); 0: none."""
     preemptions_per_step_max: Count = 4
     policy_interval_steps: Count = 1
     scheduler_ms: Annotated[float, Meta(ge=0, le=1e6)] = 0.0

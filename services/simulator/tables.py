@@ -11,7 +11,9 @@ from autellix.services.simulator.results import EngineRow, Result, Summary
 def run_table(result: Result) -> RenderableType:
     """Return what there is to see of a run."""
     spreads = _spreads(result.summary, f"{result.title}: each measured program")
-    return Group(spreads, *_sentences(result.summary), _engines(result.engines))
+    loaded = sum(each.counters.loaded_tokens for each in result.engines)
+    copies = [f"{loaded:,} tokens were copied back from CPU memory."] if result.scenario.kv_tier_tokens else []
+    return Group(spreads, *_sentences(result.summary), *copies, _engines(result.engines))
 
 
 def _spreads(summary: Summary, title: str) -> Table:

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 
 from autellix.engine.policy.call import QueuedCall
-from autellix.engine.policy.gate import ANSWER_TOKENS, Gate
+from autellix.engine.policy.gate import Gate
+from autellix.engine.policy.gate_state import ANSWER_TOKENS
 from autellix.engine.policy.program_cache import ProgramCache
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
@@ -28,6 +29,8 @@ class Cache:
 
     def __init__(self) -> None:
         self.there: set[Hashable] = set()
+        self.tier: set[Hashable] = set()
+        """What a tier has, if a test says so."""
         self.in_use: Counter[Hashable] = Counter()
         self._exposed: dict[Hashable, None] = {}
         self._orphaned: dict[Hashable, None] = {}
@@ -35,6 +38,11 @@ class Cache:
     def cached(self, chain: Sequence[Hashable]) -> int:
         """Return how many blocks of a chain are cached, counted up to the first that is not."""
         return next((place for place, block in enumerate(chain) if block not in self.there), len(chain))
+
+    def in_tier(self, chain: Sequence[Hashable], first: int) -> int:
+        """Return how many blocks of a chain a tier has, from the `first` on, up to the first that it lacks."""
+        rest = chain[first:]
+        return next((place for place, block in enumerate(rest) if block not in self.tier), len(rest))
 
     def expose(self, blocks: Collection[Hashable]) -> None:
         """Let blocks that no call holds be evicted before all others."""
@@ -103,11 +111,12 @@ class GateWorld:
     Args:
         count: Blocks of the engine.
         gate: The gate's class.
+        tier: Blocks of a tier in CPU memory.
     """
 
-    def __init__(self, count: int = 100, gate: type[Gate] = Gate) -> None:
+    def __init__(self, count: int = 100, gate: type[Gate] = Gate, tier: int = 0) -> None:
         self.cache = Cache()
-        self.gate = gate(count, ANSWER_TOKENS, self.cache)
+        self.gate = gate(count, ANSWER_TOKENS, self.cache, tier)
         self.now_ms = 0.0
         self.passed: list[str] = []
         """Calls, in the order in which they passed."""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from autellix.engine.policy.gate import ANSWER_TOKENS, LONG_GONE_MS, Gate
+from autellix.engine.policy.gate import LONG_GONE_MS, Gate
+from autellix.engine.policy.gate_state import ANSWER_TOKENS
 from autellix.engine.policy.pressure import Hold, Turnover
 from autellix.schemas.ids import CallId
 from tests.unit.gate_world import POOL_MS, GateWorld, NoVisits, blocks

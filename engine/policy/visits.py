@@ -1,0 +1,51 @@
+"""Visits: calls that pass though their programs are no residents; the rule is in `gate.py`."""
+
+from autellix.engine.policy.budget import RecomputeBudget
+from autellix.engine.policy.device import Device
+from autellix.engine.policy.pool_time import PoolTime
+from autellix.engine.policy.program_cache import GatedCall, ProgramCache
+from autellix.engine.policy.residents import SHRINK_ABOVE
+from autellix.engine.policy.room import Room
+
+
+class Visits:
+    """Who may visit one engine.
+
+    Args:
+        room: The blocks, and who claims them.
+        device: What runs.
+        time: How long it takes to bring back what was evicted.
+        share: Of the engine's time, what visits may cost; 0: nobody visits.
+        visitor_share: Of the device, what a visitor takes at most.
+    """
+
+    def __init__(self, room: Room, device: Device, time: PoolTime, *, share: float, visitor_share: float) -> None:
+        self._room = room
+        self._device = device
+        self._time = time
+        self._share = share
+        self._blocks_max = visitor_share * device.blocks
+        self._budget = RecomputeBudget(share)
+
+    @property
+    def opens_in_ms(self) -> float:
+        """Return how much engine time must pass until calls may visit again; 0: none."""
+        return self._budget.opens_in_ms
+
+    def may_pass(self, program: ProgramCache, gated: GatedCall) -> bool:
+        """Tell whether a held call may visit."""
+        if program.is_resident or self._budget.opens_in_ms or not self._share or gated.blocks > self._blocks_max:
+            return False
+        if self._room.used + self._room.needed_by_call(gated) > SHRINK_ABOVE * self._room.blocks:
+            return False
+        return self._device.fits(gated)
+
+    def spend(self, tokens: int, copied_tokens: int) -> None:
+        """Take off what a call that passes brings back: so many tokens to compute again, and so many to copy."""
+        self._budget.spend(tokens * self._time.token_ms + copied_tokens * self._time.copy_token_ms)
+
+    def step(self, step_ms: float) -> bool:
+        """Take in a step; tell whether calls may visit again, and might not before."""
+        was_open = not self._budget.opens_in_ms
+        self._budget.step(step_ms)
+        return not was_open and not self._budget.opens_in_ms
