@@ -221,10 +221,12 @@ def load(path: Path | None, overrides: Sequence[str] = ()) -> Config:
         for override in overrides:
             _apply(tree, override)
         return msgspec.convert(tree, Config)
+    except ConfigError:
+        raise
     except msgspec.ValidationError as error:
         raise ConfigError(_sentence(str(error))) from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:  # tomllib says the last two of numbers and lists without end
+        raise ConfigError(f"{path}: {error}" if path else str(error)) from error
 
 
 _INVALID = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
@@ -257,6 +259,6 @@ def _value(name: str, text: str) -> Any:
     """Return the value of a setting given as text, which needs no quotes where it is meant as text."""
     try:
         value = tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, str) or name not in TEXTS else text

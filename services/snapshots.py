@@ -14,7 +14,7 @@ import msgspec
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
-from autellix.schemas.codec import MalformedMessageError
+from autellix.schemas.codec import Decoder, MalformedMessageError
 from autellix.services.nats_bus import NatsBus
 
 BUCKET: Final = "AUTELLIX_STATE"
@@ -30,6 +30,18 @@ class Head(msgspec.Struct, frozen=True):
     place: str
     parts: int
     digest: bytes
+
+
+_HEADS: Decoder[Head] = Decoder(Head)
+
+
+def head_of(data: bytes) -> Head:
+    """Return the head in these bytes.
+
+    Raises:
+        MalformedMessageError: when there is none.
+    """
+    return _HEADS.decode(data)
 
 
 class Snapshots:
@@ -113,17 +125,14 @@ class Snapshots:
         except KeyNotFoundError:
             return None
         self._revision = entry.revision or 0
-        try:
-            head = msgspec.msgpack.decode(entry.value or b"", type=Head)
-        except msgspec.MsgspecError as error:
-            raise MalformedMessageError(str(error)) from error
+        head = head_of(entry.value or b"")
         self._place = head.place
         return head
 
     async def _decoded(self, key: str) -> Head | None:
         try:
-            return msgspec.msgpack.decode((await self._bucket.get(key)).value or b"", type=Head)
-        except (KeyNotFoundError, msgspec.MsgspecError):
+            return head_of((await self._bucket.get(key)).value or b"")
+        except (KeyNotFoundError, MalformedMessageError):
             return None
 
     async def set_aside(self) -> None:

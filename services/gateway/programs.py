@@ -141,8 +141,16 @@ async def _body(request: Request, kind: type[Any]) -> Any:
     Raises:
         InvalidRequestError: 400 for one that is not what was asked for.
     """
-    body = await read_body(request, BODY_BYTES_MAX)
+    return fields_of(await read_body(request, BODY_BYTES_MAX), kind)
+
+
+def fields_of(body: bytes, kind: type[Any]) -> Any:
+    """Return the fields in a body; an empty one has none.
+
+    Raises:
+        InvalidRequestError: 400 for one that is not what was asked for.
+    """
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise invalid(str(error), code="invalid_body") from error

@@ -91,8 +91,10 @@ class World:
 
     def start_server(self, *options: str) -> None:
         """Start the server, on the files that it had."""
+        conf = self._folder / "nats-server.conf"
+        conf.write_text('ping_interval: "2s", ping_max: 2')  # as shipped: what is frozen is cut off
         store = options or ("-js", "-sd", str(self._folder / "jetstream"))
-        command = [str(SERVER), "-a", "127.0.0.1", "-p", str(self._port), *store]
+        command = [str(SERVER), "-a", "127.0.0.1", "-p", str(self._port), "-c", str(conf), *store]
         self._server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     def kill_server(self) -> None:
