@@ -14,7 +14,7 @@ host: 127.0.0.1
 port: {port}
 ports_file_dir: {folder}
 max_payload: 8388608
-ping_interval: "2s"
+ping_interval: "5s"
 ping_max: 2
 jetstream {{ store_dir: {store} }}
 """

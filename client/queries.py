@@ -24,12 +24,14 @@ PREFIX_MIN = 4
 
 
 async def list_programs(connection: Connection, *, include_ended: bool = True) -> ProgramList:
-    """Return the process table, or of it the programs that run.
+    """Return the process table, or of it the programs that run, without their threads: with them it may be too long.
 
     Raises:
         CallFailedError: when no service answers.
     """
-    return await connection.request(subjects.PROGRAMS_LIST, ListPrograms(include_ended=include_ended), ProgramList)
+    return await connection.request(
+        subjects.PROGRAMS_LIST, ListPrograms(include_ended=include_ended, with_threads=False), ProgramList
+    )
 
 
 async def get_program(connection: Connection, name: str) -> ProgramRecord:
