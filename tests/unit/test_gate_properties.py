@@ -52,7 +52,7 @@ class GateMachine(RuleBasedStateMachine):
     def arrive(self, program: str, thread: str, shared: int, own: int, level: float) -> None:
         """A call comes: the system prompt, then what is its thread's own."""
         self.calls += 1
-        prompt = blocks(f"{program}{thread}", shared + own, after=blocks("system", shared))
+        prompt = blocks(f"{program}{thread}{shared}-", shared + own, after=blocks("system", shared))
         self.sut.call(f"c{self.calls}", prompt, program=program, thread=thread, level_ms=level)
 
     @precondition(lambda self: self.running)
