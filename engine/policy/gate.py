@@ -182,11 +182,10 @@ class Gate(GateState):
         while gated := min(self._residents.held, key=lambda each: each.standing, default=None):
             program = self._of_call[gated.call.call_id]
             if self._must_leave(program, now_ms):
-                program.wanted = self._room.needed_by(program)
-            elif self._device.fits(gated):
-                passing.append(self._let_pass(program, gated, now_ms))
-            else:
+                continue
+            if not self._device.fits(gated):
                 break
+            passing.append(self._let_pass(program, gated, now_ms))
         return passing
 
     def _first_outside(self) -> GatedCall | None:

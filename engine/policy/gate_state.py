@@ -6,7 +6,7 @@ from math import inf
 from autellix.engine.policy.device import Device
 from autellix.engine.policy.held import HeldCalls
 from autellix.engine.policy.pool_time import PoolTime
-from autellix.engine.policy.pressure import Hold, Pressure, Turnover
+from autellix.engine.policy.pressure import IN_TIER, ON_DEVICE, Hold, Pressure, Turnover
 from autellix.engine.policy.program_cache import GatedCall, ProgramCache
 from autellix.engine.policy.residents import Residents
 from autellix.engine.policy.room import Cache, Room
@@ -40,7 +40,7 @@ class GateState:
         self._room = Room(kept, cache)
         self._residents = Residents(self._room, self.time, self.TURN_POOLS)
         shares = {"share": self.VISIT_SHARE, "visitor_share": self.VISITOR_SHARE}
-        self._visits = Visits(self._room, self._device, self.time, **shares)
+        self._visits = Visits(self._room, self._residents, self._device, self.time, **shares)
         self._programs: dict[ProgramId, ProgramCache] = {}
         """Those whose calls arrived last come last."""
         self._of_call: dict[CallId, ProgramCache] = {}
@@ -84,9 +84,9 @@ class GateState:
         gated = program.calls[call_id]
         wanted, free, where = self._room.needed_by(program), self._residents.free, ""
         if self._device.is_short:
-            where = "in the CPU tier"
+            where = IN_TIER
         if program.stays:
-            wanted, free, where = self._device.needed(gated), self._device.free, "on the device"
+            wanted, free, where = self._device.needed(gated), self._device.free, ON_DEVICE
         tokens = wanted * self._block_tokens, int(max(0.0, free)) * self._block_tokens
         ahead = self._residents.ahead_of(gated) if program.stays else self._held.programs_ahead_of(gated)
         return Hold(self.ORDER or gated.call.order, ahead, *tokens, where)

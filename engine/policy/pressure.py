@@ -3,6 +3,9 @@
 from math import exp, inf
 from typing import NamedTuple
 
+IN_TIER = "in the CPU tier"
+ON_DEVICE = "on the device"
+
 
 class Hold(NamedTuple):
     """Why a call is held."""
@@ -14,7 +17,7 @@ class Hold(NamedTuple):
     wanted_tokens: int
     free_tokens: int
     where: str = ""
-    """Which room is short, if there is more than one: that in the CPU tier, or that on the device."""
+    """Which room is short, if there is a CPU tier: that there, or for a resident's call that on the device."""
 
     def __str__(self) -> str:
         """Say it in words."""

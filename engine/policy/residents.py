@@ -62,6 +62,7 @@ class Residents:
         """Make a program a resident."""
         program.is_resident, program.resident_since_ms = True, now_ms
         program.turns += 1
+        program.wanted = 0
         self._programs[program.program_id] = program
         self._room.update(program)
         self._room.keep(program)
@@ -71,6 +72,8 @@ class Residents:
         program.is_resident = program.is_leaving = False
         self._programs.pop(program.program_id, None)
         self._room.update(program)
+        if program.held and not program.wanted:  # they waited for the device
+            program.wanted = self._room.needed_by(program)
 
     def retire_absent(self, now_ms: float) -> None:
         """Let those leave that have been away for too long."""
@@ -81,7 +84,7 @@ class Residents:
     def next_change_ms(self, now_ms: float) -> float:
         """Return when one at a call boundary may have to leave; infinite if that is never."""
         away = min((program.idle_since_ms + self.away_ms for program in self._idle()), default=inf)
-        ends = (self._turn_ends_ms(program) for program in self._idle())
+        ends = (self._turn_ends_ms(program) for program in self._programs.values() if not program.in_flight)
         return min(away, min((end for end in ends if end > now_ms), default=inf))
 
     def give_way(self, newcomer: ProgramCache, level: Level, now_ms: float) -> bool:
@@ -93,7 +96,7 @@ class Residents:
             now_ms: When.
         """
         missing, leaving = self._room.needed_by(newcomer) - self.free, []
-        done = sorted((each for each in self._over(level, now_ms) if not each.calls), key=lambda each: each.level)
+        done = sorted((each for each in self._over(level, now_ms) if not each.in_flight), key=lambda each: each.level)
         while missing > 0 and done:
             leaving.append(done.pop())
             missing -= leaving[-1].claims

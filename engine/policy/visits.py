@@ -4,7 +4,7 @@ from autellix.engine.policy.budget import RecomputeBudget
 from autellix.engine.policy.device import Device
 from autellix.engine.policy.pool_time import PoolTime
 from autellix.engine.policy.program_cache import GatedCall, ProgramCache
-from autellix.engine.policy.residents import SHRINK_ABOVE
+from autellix.engine.policy.residents import SHRINK_ABOVE, Residents
 from autellix.engine.policy.room import Room
 
 
@@ -13,14 +13,25 @@ class Visits:
 
     Args:
         room: The blocks, and who claims them.
+        residents: Whose calls go before those of visitors where what runs is short of room.
         device: What runs.
         time: How long it takes to bring back what was evicted.
         share: Of the engine's time, what visits may cost; 0: nobody visits.
         visitor_share: Of the device, what a visitor takes at most.
     """
 
-    def __init__(self, room: Room, device: Device, time: PoolTime, *, share: float, visitor_share: float) -> None:
+    def __init__(
+        self,
+        room: Room,
+        residents: Residents,
+        device: Device,
+        time: PoolTime,
+        *,
+        share: float,
+        visitor_share: float,
+    ) -> None:
         self._room = room
+        self._residents = residents
         self._device = device
         self._time = time
         self._share = share
@@ -38,7 +49,7 @@ class Visits:
             return False
         if self._room.used + self._room.needed_by_call(gated) > SHRINK_ABOVE * self._room.blocks:
             return False
-        return self._device.fits(gated)
+        return not self._device.is_short or (self._device.fits(gated) and not self._residents.held)
 
     def spend(self, tokens: int, copied_tokens: int) -> None:
         """Take off what a call that passes brings back: so many tokens to compute again, and so many to copy."""

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from autellix.engine.executor import Account, EngineInfo, Held, Load, Preempted, Resumed, Started, Turn
-from autellix.engine.policy.pressure import Hold
+from autellix.engine.policy.pressure import ON_DEVICE, Hold
 from autellix.schemas import subjects
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.ids import CallId, EngineId, Incarnation, ProgramId
@@ -175,7 +175,8 @@ class WorkerCore:
         known = self._named(routed, now_ms)
         match turn:
             case Held():
-                self._held[turn.call_id] = routed
+                if turn.where != ON_DEVICE:  # its cache is here, and it waits for calls to end, not for room to keep it
+                    self._held[turn.call_id] = routed
                 hold = Hold(turn.order, turn.programs_ahead, turn.wanted_tokens, turn.free_tokens, turn.where)
                 return CallHeld(**known, reason=str(hold))
             case Started():

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from autellix.engine.policy.call import QueuedCall
+from autellix.engine.policy.device import RUN_UP_TO
 from autellix.engine.policy.gate import LOOKED_AT, Gate
 from autellix.engine.policy.plain_gate import RESUME_AFTER_MS, PlainGate
-from autellix.engine.policy.program_cache import ProgramCache
-from autellix.engine.policy.residents import ADMIT_UP_TO
+from autellix.engine.policy.program_cache import GatedCall, ProgramCache
+from autellix.engine.policy.residents import ADMIT_UP_TO, SHRINK_ABOVE
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
 from tests.unit.gate_world import POOL_MS, AnyVisitor, Cache, GateWorld, blocks
@@ -28,10 +29,11 @@ class GateMachine(RuleBasedStateMachine):
     """Drives a gate as an engine does, and counts everything anew after each event."""
 
     gate: type[Gate] = Gate
+    tier = 0
 
     def __init__(self) -> None:
         super().__init__()
-        self.sut = GateWorld(BLOCKS, self.gate)
+        self.sut = GateWorld(BLOCKS, self.gate, self.tier)
         self.calls = 0
 
     @property
@@ -50,7 +52,7 @@ class GateMachine(RuleBasedStateMachine):
     def arrive(self, program: str, thread: str, shared: int, own: int, level: float) -> None:
         """A call comes: the system prompt, then what is its thread's own."""
         self.calls += 1
-        prompt = blocks(f"{program}{thread}", shared + own, after=blocks("system", shared))
+        prompt = blocks(f"{program}{thread}{shared}-", shared + own, after=blocks("system", shared))
         self.sut.call(f"c{self.calls}", prompt, program=program, thread=thread, level_ms=level)
 
     @precondition(lambda self: self.running)
@@ -136,7 +138,7 @@ class GateMachine(RuleBasedStateMachine):
         chains = [gated.prompt for program in self.live for gated in program.calls.values()]
         chains += [context.chain for program in self.live for context in program.contexts.values()]
         blank = sum(gated.blank for program in self.live for gated in program.calls.values())
-        if len(set().union(*chains)) + blank <= ADMIT_UP_TO * BLOCKS:
+        if len(set().union(*chains)) + blank <= ADMIT_UP_TO * BLOCKS:  # then what runs fits on the device, too
             assert not self.sut.held or any(program.is_leaving for program in self.live)
 
     def teardown(self) -> None:
@@ -149,6 +151,48 @@ class GateMachine(RuleBasedStateMachine):
         assert (0, [], []) == (self.sut.used, self.live, self.sut.residents)
         assert 0 == len(self.sut.gate._room._had)
         assert set(self.sut.cache.orphaned) == self.sut.cache.there
+
+
+class TierMachine(GateMachine):
+    """The same with a tier that holds what two and a half devices do."""
+
+    tier = 5 * BLOCKS // 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.residents_before: set[str] = set()
+
+    @property
+    def in_flight(self) -> list[GatedCall]:
+        """The calls that passed, as the gate knows them."""
+        return [gated for program in self.live for gated in program.in_flight]
+
+    @invariant()
+    def what_runs_fits_on_the_device(self) -> None:
+        """Calls that passed, each block once, take 0.90 of the device at most, but for one that is alone."""
+        needed = len(set().union(*(gated.prompt for gated in self.in_flight)))
+        needed += sum(gated.blank for gated in self.in_flight)
+        assert needed == self.sut.gate._device.used
+        assert len(self.in_flight) == 1 or needed <= RUN_UP_TO * BLOCKS
+
+    @invariant()
+    def who_is_let_in_fits_into_the_tier(self) -> None:
+        """When a program becomes a resident 0.98 of the tier are claimed at most, visitors included, or it is alone."""
+        residents = {*self.sut.residents}
+        if residents - self.residents_before and len(residents) > 1:
+            assert self.sut.used <= SHRINK_ABOVE * self.tier
+        self.residents_before = residents
+
+    @invariant()
+    def nobody_waits_for_an_idle_device(self) -> None:
+        """While no call runs no resident's call is held, unless its program is to leave."""
+        assert self.in_flight or not self.sut.gate._residents.held
+
+
+class TierPlainMachine(TierMachine):
+    """The same for the gate that prefers the small."""
+
+    gate = PlainGate
 
 
 class AnyVisitorMachine(GateMachine):
@@ -167,6 +211,10 @@ TestGate = GateMachine.TestCase
 TestGate.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 TestAnyVisitor = AnyVisitorMachine.TestCase
 TestAnyVisitor.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestTier = TierMachine.TestCase
+TestTier.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestTierPlain = TierPlainMachine.TestCase
+TestTierPlain.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
 TestPlainGate = PlainGateMachine.TestCase
 TestPlainGate.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
 
