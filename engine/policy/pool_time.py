@@ -5,6 +5,8 @@ tokens that fit times the time to compute one. Rotating programs once in several
 engine's time; a program that is away for longer than T_pool holds room that others could have used meanwhile.
 
 Rules:
+* With a tier of KV in CPU memory the whole of it is what is filled, and T_pool is the time to compute that: who leaves
+  the tier has lost its cache. A copy from there to the device is measured, too; it counts for visits (`visits.py`).
 * The time of a token is measured, not set: of steps that mostly compute prompts, duration over tokens, smoothed.
 * Until there was such a step T_pool is infinite: nothing is known that would be worth a decision.
 """

@@ -55,6 +55,15 @@ FIELDS = [
 ]
 """What is read of a scheduler, or replaced in it."""
 
+TIER_FIELDS = [
+    "connector._vllm_config",
+    "connector._kv_cache_config",
+    "connector.scheduler.config.blocks_per_chunk",
+    "connector.scheduler.manager._num_chunks",
+    "connector.scheduler.manager.lookup",
+]
+"""What is read of one with vLLM's own tier of KV in CPU memory."""
+
 
 class IncompatibleVllmError(RuntimeError):
     """This vLLM is not one that the scheduler can work in."""
@@ -83,7 +92,8 @@ def check_scheduler(scheduler: Any) -> None:
     Raises:
         IncompatibleVllmError: listing everything that is missing or differs.
     """
-    wrong = [name for name in FIELDS if not _has(scheduler, name)]
+    has_tier = type(getattr(scheduler, "connector", None)).__name__ == "OffloadingConnector"
+    wrong = [name for name in [*FIELDS, *(TIER_FIELDS if has_tier else ())] if not _has(scheduler, name)]
     for name, expected in PARAMETERS.items():
         method = getattr(super(type(scheduler), scheduler), name, None)
         found = list(inspect.signature(method).parameters) if method else None

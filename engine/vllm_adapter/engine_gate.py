@@ -5,7 +5,8 @@ Rules:
   them computed is what the call leaves to its thread.
 * A request that came past the worker is a program of its own, over with its call.
 * The gate is for models with one group of layers, all of full attention, and with a prefix cache that nobody but vLLM
-  itself moves blocks in. For others there is none: every call passes.
+  itself moves blocks in. For others there is none: every call passes. Of the connectors that keep KV elsewhere it knows
+  vLLM's own copies in CPU memory, and budgets on them (`cpu_tier.py`).
 """
 
 from itertools import chain
@@ -13,6 +14,7 @@ from typing import Any
 
 from vllm.logger import init_logger
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 
 from autellix.engine.executor import Held
@@ -21,6 +23,7 @@ from autellix.engine.policy.claims import Chain
 from autellix.engine.policy.gate import Gate
 from autellix.engine.policy.pressure import Pressure
 from autellix.engine.vllm_adapter.calls import EngineCalls
+from autellix.engine.vllm_adapter.cpu_tier import CpuTier, cpu_tier
 from autellix.engine.vllm_adapter.program_blocks import ProgramBlocks
 from autellix.engine.vllm_adapter.reports import ReportSender
 from autellix.engine.vllm_adapter.request_queue import ProgramRequestQueue
@@ -39,6 +42,7 @@ class EngineGate:
         calls: The scheduler's calls.
         waiting: Its waiting requests.
         reports: Where to tell that a call is held.
+        tier: Where copies of blocks are kept in CPU memory, if anywhere.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class EngineGate:
         calls: EngineCalls,
         waiting: ProgramRequestQueue,
         reports: ReportSender,
+        tier: CpuTier | None = None,
     ) -> None:
         self._gate = gate
         self._blocks = blocks
@@ -56,6 +61,7 @@ class EngineGate:
         self._calls = calls
         self._waiting = waiting
         self._reports = reports
+        self._tier = tier
         self._computed: dict[CallId, list[Chain]] = {}
         """By live call, what those of its requests computed that have ended."""
 
@@ -106,9 +112,14 @@ class EngineGate:
         """Note that a program is over."""
         self._gate.over(program_id, now_ms)
 
-    def step(self, step_ms: float, *, prompt_tokens: int, tokens: int, now_ms: float) -> None:
-        """Note how long a step took, and what was in it."""
-        self._gate.step(step_ms, prompt_tokens=prompt_tokens, tokens=tokens, now_ms=now_ms)
+    def step(
+        self, step_ms: float, output: ModelRunnerOutput, *, prompt_tokens: int, tokens: int, now_ms: float
+    ) -> None:
+        """Note how long a step took, what was in it, and what was copied from CPU memory meanwhile."""
+        if self._tier:
+            self._gate.time.copied(*self._tier.copied(output))
+        if tokens:
+            self._gate.step(step_ms, prompt_tokens=prompt_tokens, tokens=tokens, now_ms=now_ms)
 
     def cache_was_reset(self) -> None:
         """Note that vLLM evicted everything."""
@@ -145,11 +156,17 @@ def engine_gate(
     if why := _why_off(scheduler):
         log.warning("The gate is off: %s.", why)
         return None
-    manager = scheduler.kv_cache_manager
-    blocks, block_tokens = ProgramBlocks(manager.block_pool), manager.coordinator.single_type_managers[0].block_size
+    manager, tier = scheduler.kv_cache_manager, cpu_tier(scheduler.connector)
+    blocks, block_tokens = (
+        ProgramBlocks(manager.block_pool, tier),
+        manager.coordinator.single_type_managers[0].block_size,
+    )
     count = manager.block_pool.num_gpu_blocks - 1  # one is vLLM's placeholder
-    gate = gate_named(name, blocks=count, block_tokens=block_tokens, cache=blocks)
-    return EngineGate(gate, blocks, block_tokens, calls, waiting, reports) if gate else None
+    tier_blocks = tier.blocks if tier else 0
+    gate = gate_named(name, blocks=count, block_tokens=block_tokens, cache=blocks, tier_blocks=tier_blocks)
+    if tier_blocks > count:
+        log.info("The gate budgets on %d tokens in CPU memory.", tier_blocks * block_tokens)
+    return EngineGate(gate, blocks, block_tokens, calls, waiting, reports, tier) if gate else None
 
 
 def _why_off(scheduler: Any) -> str:
@@ -157,7 +174,7 @@ def _why_off(scheduler: Any) -> str:
     manager = scheduler.kv_cache_manager
     if not manager.enable_caching:
         return "prefix caching is off, so there is nothing to keep"
-    if scheduler.connector is not None:
+    if scheduler.connector is not None and cpu_tier(scheduler.connector) is None:
         return "a KV connector keeps blocks, too"
     if [type(each) for each in manager.coordinator.single_type_managers] != [FullAttentionManager]:
         return "the model has other attention than full, or several groups of layers"

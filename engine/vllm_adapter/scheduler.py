@@ -137,9 +137,9 @@ class ProgramScheduler(AsyncScheduler):
         began_ms = max(step.scheduled_at_ms, self._last_output_ms)
         self._last_output_ms = at_ms
         self._rerank(self._calls.charge(step.change, at_ms - began_ms, step.recomputed_share))
-        tokens = scheduler_output.total_num_scheduled_tokens
-        if self._gate and tokens:
-            self._gate.step(at_ms - began_ms, prompt_tokens=step.prompt_tokens, tokens=tokens, now_ms=at_ms)
+        if self._gate:
+            counts = {"prompt_tokens": step.prompt_tokens, "tokens": scheduler_output.total_num_scheduled_tokens}
+            self._gate.step(at_ms - began_ms, model_runner_output, **counts, now_ms=at_ms)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         if at_ms - self._busy_reported_ms >= BUSY_REPORT_MS or not self.requests:
             self._report_busy(at_ms)
