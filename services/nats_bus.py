@@ -45,6 +45,10 @@ REFUSED = "permissions violation for subscription"
 """What a refused subscription is called by the server."""
 
 
+class BusLostError(StartError, BusDownError):
+    """The bus is of no use any more; the text says why."""
+
+
 class NatsSubscription:
     """One interest."""
 
@@ -122,12 +126,12 @@ class NatsBus:
         """Return when the server has taken in all that was sent before.
 
         Raises:
-            StartError: when it refused a subscription.
+            BusLostError: when it refused a subscription.
         """
         await self._client.flush()  # nats-py writes this PING ahead of what it has buffered, then the buffer,
         await self._client.flush()  # so that only this one comes behind everything
         if self._report.lost.is_set():
-            raise StartError(self._report.why_lost)
+            raise BusLostError(self._report.why_lost)
 
     async def announce(self, service: str, version: str) -> None:
         """Answer PING, INFO and STATS as a NATS micro service, so that `nats micro ls` shows this process."""
