@@ -1,7 +1,12 @@
-"""The bus on a real NATS server. Reconnects for ever; a service that loses NATS waits and says so."""
+"""The bus on a real NATS server. Reconnects for ever; a service that loses NATS waits and says so.
+
+Two things no waiting cures: a connection that nats-py closed for good, since the server said an error that it does not
+know, and a subscription that the server refuses. Then the bus is lost, and who runs on it had better be started anew.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import time
@@ -41,6 +46,12 @@ PINGS_MAX = 2
 """When so many signs stay out the connection is taken for lost: a network may swallow what is sent, and say nothing."""
 UNREACHABLE_EVERY_S = 10.0
 """How often an outage is logged while it lasts."""
+REFUSED = "permissions violation for subscription"
+"""What a refused subscription is called by the server."""
+
+
+class BusLostError(StartError, BusDownError):
+    """The bus is of no use any more; the text says why."""
 
 
 class NatsSubscription:
@@ -60,8 +71,9 @@ class NatsSubscription:
 class NatsBus:
     """One connection to NATS."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, report: ConnectionReport) -> None:
         self._client = client
+        self._report = report
 
     @property
     def max_payload(self) -> int:
@@ -77,6 +89,11 @@ class NatsBus:
     def reconnects(self) -> int:
         """How often the connection was lost and came back; what was sent to us in between is gone."""
         return int(self._client.stats["reconnects"])
+
+    async def lost(self) -> str:
+        """Return why this bus is of no use any more, when it is."""
+        await self._report.lost.wait()
+        return self._report.why_lost
 
     async def publish(self, subject: str, data: bytes, *, reply: str = "", trace: str = "") -> None:
         """Send `data`; while the connection is away it is kept, up to a bound."""
@@ -111,9 +128,15 @@ class NatsBus:
         return str(self._client.new_inbox())
 
     async def flush(self) -> None:
-        """Return when the server has taken in all that was sent before."""
+        """Return when the server has taken in all that was sent before.
+
+        Raises:
+            BusLostError: when it refused a subscription.
+        """
         await self._client.flush()  # nats-py writes this PING ahead of what it has buffered, then the buffer,
         await self._client.flush()  # so that only this one comes behind everything
+        if self._report.lost.is_set():
+            raise BusLostError(self._report.why_lost)
 
     async def is_heard(self, subject: str, timeout_s: float) -> bool:
         """Tell whether anybody listens to `subject`; who does not answer in time does, as far as is known."""
@@ -169,6 +192,7 @@ class NatsBus:
 
     async def close(self) -> None:
         """Handle what has arrived, send what was published, and disconnect."""
+        self._report.leaving = True
         if self._client.is_closed:
             return
         try:
@@ -185,10 +209,16 @@ class ConnectionReport:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._told_at_s = -math.inf
+        self.leaving = False
+        """Whether it is us who close it."""
+        self.lost = asyncio.Event()
+        self.why_lost = ""
 
     async def error(self, error: Exception) -> None:
         """Log an error; of those that only say that the server is away one each `UNREACHABLE_EVERY_S`."""
-        if self._client.is_connected:
+        if REFUSED in str(error).lower():
+            self._lose(f"refused by the server: {error}")
+        elif self._client.is_connected:
             log.warning("nats error", error=repr(error))
         elif time.monotonic() - self._told_at_s >= UNREACHABLE_EVERY_S:
             self._told_at_s = time.monotonic()
@@ -198,6 +228,16 @@ class ConnectionReport:
         """Log that the server is away, unless it is we who leave."""
         if not self._client.is_closed:
             log.warning("nats disconnected")
+
+    async def closed(self) -> None:
+        """Note that there is no connection any more, and that none will be tried."""
+        if not self.leaving:
+            self._lose(f"closed for good: {self._client.last_error!r}")
+
+    def _lose(self, why: str) -> None:
+        log.error("nats lost", error=why)
+        self.why_lost = self.why_lost or why
+        self.lost.set()
 
     async def reconnected(self) -> None:
         """Log the end of an outage; the next one is told at once."""
@@ -223,6 +263,7 @@ async def connect(url: str, *, name: str, access: Access = ANYBODY) -> NatsBus:
         error_cb=report.error,
         disconnected_cb=report.disconnected,
         reconnected_cb=report.reconnected,
+        closed_cb=report.closed,
         max_reconnect_attempts=-1,
         reconnect_time_wait=RECONNECT_WAIT_S,
         drain_timeout=10,
@@ -230,4 +271,4 @@ async def connect(url: str, *, name: str, access: Access = ANYBODY) -> NatsBus:
         max_outstanding_pings=PINGS_MAX,
         **known_by,
     )
-    return NatsBus(client)
+    return NatsBus(client, report)

@@ -25,7 +25,7 @@ from autellix.schemas.codec import MalformedMessageError, is_json
 from autellix.schemas.messages import Failed
 from autellix.schemas.nats_access import Access
 from autellix.services import logs, notify, tracing
-from autellix.services.bus import Bus, Delivery, Handler, Subscription
+from autellix.services.bus import Bus, BusDownError, Delivery, Handler, Subscription
 from autellix.services.config import NatsSettings, StartError
 from autellix.services.core import Core, Listen, Out, Reply
 from autellix.services.lease import LostLeaseError, always
@@ -248,9 +248,23 @@ async def _serve(
         ready.set()
         notify.notify("READY=1")
         log.info("ready")
-        await stop.wait()
+        await _until(stop, bus)
         notify.notify("STOPPING=1")
         log.info("draining")
+
+
+async def _until(stop: asyncio.Event, bus: NatsBus) -> None:
+    """Return when it is time to stop.
+
+    Raises:
+        BusDownError: when the bus is lost: to live on would be to wait for nothing.
+    """
+    stopping, losing = asyncio.create_task(stop.wait()), asyncio.create_task(bus.lost())
+    await asyncio.wait({stopping, losing}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (stopping, losing):
+        task.cancel()
+    if not stop.is_set():
+        raise BusDownError(await losing)
 
 
 def run_process(name: str, nats: NatsSettings, log_level: str, application: Application) -> None:

@@ -185,6 +185,7 @@ class SessionManager:
             owner = self._sessions.of_call(request.call_id)
             if owner and tenants.may(tenant, owner.program_id):
                 self._orphans.add(Orphan(request.call_id, owner.program_id, owner.live[request.call_id]))
+                self._unrouted.cancel(request.call_id)
                 orders = [Out(subjects.CALL_CANCEL, request)]
         elif request.program_id and (session := self._get(request.program_id, tenant)):
             orders = self._cancel_live(session)
@@ -194,6 +195,7 @@ class SessionManager:
         """Return the orders to cancel each live call by its own id: some are on their way, and later ones must live."""
         for call_id, thread_id in session.live.items():
             self._orphans.add(Orphan(call_id, session.program_id, thread_id))
+            self._unrouted.cancel(call_id)
         orders = [CancelCalls(call_id=call_id, program_id=session.program_id) for call_id in session.live]
         return [Out(subjects.CALL_CANCEL, order) for order in orders]
 

@@ -106,6 +106,25 @@ async def test_stop_ends_late_calls(stoppable: tuple[Front, contextlib.AsyncExit
     assert (await front.cancelled.get()).call_id == "call-1"
 
 
+async def test_stop_does_not_wait_for_who_does_not_read(stoppable: tuple[Front, contextlib.AsyncExitStack]) -> None:
+    """A gateway that stops leaves a client that has ceased to read, within its bound, and cancels the call."""
+    front, stack = stoppable
+    body = b'{"model":"tiny","stream":true}'
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    _, writer = await asyncio.open_connection("127.0.0.1", front.port, limit=1024)
+    writer.write(head + body)
+    call = await front.calls.get()
+    await call.accept()
+    for number in range(1, streams.PARTS_MAX // 2):
+        await call.chunk(number, "x" * 16_384)
+    async with asyncio.timeout(15):
+        await stack.aclose()
+        order = await front.cancelled.get()
+    writer.close()
+
+    assert order.call_id == "call-1"
+
+
 async def test_stop_lets_calls_end(stoppable: tuple[Front, contextlib.AsyncExitStack]) -> None:
     """A call that ends within the drain of a stopping gateway is answered; a new one finds nobody listening."""
     front, stack = stoppable

@@ -93,6 +93,16 @@ def test_silent_engine_leaves(world: World) -> None:
     assert world.used() == {"e1": 10}
 
 
+def test_late_reports_are_no_silence(make_world: type[World]) -> None:
+    """Until an engine is taken for silent it takes calls, by this balancer's own count of them, be it the only one."""
+    world = make_world().heard("e0")
+    outs = [out for half_s in range(10) for out in world.tick(500.0 * half_s)]
+    taken = {world.route(f"p{number}").engine_id for number in range(10)}
+
+    assert (outs, taken, world.used()) == ([], {"e0"}, {"e0": 10})
+    assert engines_down([*world.tick(5000.0), *world.tick(5500.0)]) == ["e0"]
+
+
 def test_silent_engine_comes_back(world: World) -> None:
     """An engine that is heard again is in rotation again."""
     world.tick(20_000)

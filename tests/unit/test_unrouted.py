@@ -9,11 +9,13 @@ from autellix.schemas import subjects
 from autellix.schemas.ids import CallId, EngineId
 from autellix.schemas.messages import (
     Call,
+    CallCancelled,
     CallEvent,
     CallFailed,
     CallFinished,
     CallRouted,
     CancelCalls,
+    EndSession,
     Failed,
     ProgramEnded,
     ProgramFacts,
@@ -24,7 +26,7 @@ from autellix.schemas.messages import (
 from autellix.services.config import SessionManagerSettings
 from autellix.services.core import Reply
 from autellix.services.session_manager.core import SessionManager
-from autellix.services.session_manager.unrouted import AGAIN_TICKS, PATIENCE_TICKS
+from autellix.services.session_manager.unrouted import AGAIN_TICKS, CANCELLED_TICKS, PATIENCE_TICKS
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 INBOX = Reply("_INBOX.1")
@@ -114,3 +116,36 @@ def test_a_call_that_its_engine_gave_back(sessions: SessionManager, then: str) -
     ended = [message.call_id for _, message in wait(sessions) if isinstance(message, CallFailed)]
 
     assert ([call.call_id] if then == "lost" else []) == ended
+
+
+@pytest.mark.parametrize("how", ["call", "program", "end"])
+def test_a_call_cancelled_on_its_way_is_not_passed_on_again(sessions: SessionManager, how: str) -> None:
+    """An engine that came up since would know of no order to cancel it: it ends here, once, and so does its program."""
+    call = submit(sessions)
+    orders = {
+        "call": CancelCalls(call_id=call.call_id),
+        "program": CancelCalls(program_id=call.program_id),
+        "end": EndSession(program_id=call.program_id),
+    }
+    sessions.handle(orders[how], 0.0, INBOX)
+    early = wait(sessions, CANCELLED_TICKS - 1)
+    (subject, order), (_, event), (inbox, frame) = wait(sessions, 1)
+    over = [type(out.message) for out in sessions.handle(event, 2.0)]
+
+    assert early == []
+    assert (subject, order) == (subjects.CALL_CANCEL, CancelCalls(call_id=call.call_id, program_id=call.program_id))
+    assert isinstance(event, CallCancelled)
+    assert (inbox, frame.status, frame.error.code) == (INBOX.subject, 499, "cancelled")
+    assert over == ([] if how == "end" else [ProgramEnded])
+    assert wait(sessions, 100) == []
+
+
+@pytest.mark.parametrize("news", ["routed", "cancelled"])
+def test_a_cancelled_call_that_an_engine_has_is_ended_there(sessions: SessionManager, news: str) -> None:
+    """The engine that has it knows what it attained, so that nothing is said of it here."""
+    call = submit(sessions)
+    sessions.handle(CancelCalls(call_id=call.call_id), 0.0, INBOX)
+    routed = about(call, CallRouted, engine_id=EngineId("e0"), reason="")
+    sessions.handle(routed if news == "routed" else about(call, CallCancelled, arrival_at_ms=0.0), 1.0)
+
+    assert wait(sessions, CANCELLED_TICKS) == []
