@@ -23,14 +23,16 @@ PREFIX_MIN = 4
 """Characters of an id, as `autellix ps` shows its beginning, that may stand for it."""
 
 
-async def list_programs(connection: Connection, *, include_ended: bool = True) -> ProgramList:
-    """Return the process table, or of it the programs that run, without their threads: with them it may be too long.
+async def list_programs(
+    connection: Connection, *, include_ended: bool = True, with_threads: bool = False
+) -> ProgramList:
+    """Return the process table, or of it the programs that run; with all their threads it may be too long.
 
     Raises:
         CallFailedError: when no service answers.
     """
     return await connection.request(
-        subjects.PROGRAMS_LIST, ListPrograms(include_ended=include_ended, with_threads=False), ProgramList
+        subjects.PROGRAMS_LIST, ListPrograms(include_ended=include_ended, with_threads=with_threads), ProgramList
     )
 
 

@@ -148,6 +148,7 @@ async def test_call_waits_for_an_engine(durable_bare: World) -> None:
     await durable_bare.start()
     inbox = await durable_bare.submit("mine")
     await durable_bare.client.heard.event("call.failed")
+    await durable_bare.pipeline.start_engine()
 
     assert isinstance((await inbox.frames())[-1], Finished)
 

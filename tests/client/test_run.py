@@ -31,10 +31,8 @@ Output = pytest.CaptureFixture[str]
 def row(stack: Stack, program_id: str, printed: Output) -> dict[str, Any]:
     """Return a program's record."""
     printed.readouterr()
-    assert cli.main(["ps", "--all", "--json", "--nats-url", stack.nats_url]) == 0
-    listed = json.loads(printed.readouterr().out)["programs"]
-    (found,) = [program for program in listed if program["program_id"] == program_id]
-    return dict(found)
+    assert cli.main(["show", program_id, "--json", "--nats-url", stack.nats_url]) == 0
+    return dict(json.loads(printed.readouterr().out))
 
 
 def test_script(stack: Stack, tmp_path: Path, capfd: Output) -> None:

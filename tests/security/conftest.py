@@ -1,6 +1,7 @@
 """A stack with simulated engines on a NATS server that asks everybody who they are, under TLS both ways."""
 
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -123,7 +124,7 @@ def keys(secured: Secured) -> dict[str, str]:
     made = {}
     for name in (*TENANTS, "*"):
         whose = ["--operator"] if name == "*" else [name]
-        command = ["autellix", "access", "key", str(secured.api_keys), *whose]
+        command = [sys.executable, "-m", "autellix.services.access", "key", str(secured.api_keys), *whose]
         made[name] = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     return made
 

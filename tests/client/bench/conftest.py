@@ -98,7 +98,7 @@ async def records(stack: Stack, before: Sequence[ProgramRecord] | None = None) -
     known = {record.program_id for record in before or ()}
     async with shared(stack.nats_url) as connection:
         for _ in range(100):
-            listed = await list_programs(connection)
+            listed = await list_programs(connection, with_threads=True)
             found = [record for record in listed.programs if record.program_id not in known]
             if before is None or all(record.state == "ended" and not record.live_calls for record in found):
                 break
