@@ -90,8 +90,8 @@ class Connection:
         await subscription.unsubscribe()
         return names
 
-    async def reconnected(self) -> None:
-        """End the calls that are open: what was said of them while the connection was away is gone."""
+    async def lost(self) -> None:
+        """End the calls that are open: the connection was away, or is for good, and what was said of them is gone."""
         for inbox in self._inboxes.values():
             inbox.end(failure(503, "The message bus was lost during the call.", "bus_lost"))
 
@@ -196,7 +196,8 @@ async def connect(url: str) -> Connection:
                 error_cb=on_error,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=RECONNECT_WAIT_S,
-                reconnected_cb=connection.reconnected,
+                reconnected_cb=connection.lost,
+                closed_cb=connection.lost,
                 **known_by,
             )
             await connection.listen()

@@ -13,18 +13,16 @@ from autellix.schemas.ids import CallId
 from autellix.schemas.messages import Accepted, CancelCalls, Chunk, Failed, Finished, SubmitCall
 from autellix.services.bus import Bus, BusDownError, Delivery, PayloadTooLargeError, Subscription
 from autellix.services.durable_calls.core import CANCELLED, TOO_LARGE, Result, failed
+from autellix.services.failures import BAD_FRAME, BUS_DOWN, NO_SESSION_MANAGER
 
 log = structlog.get_logger()
 
 WATCH_S: Final = 0.25
 """How often the bus is looked at."""
 
-NOBODY: Final = failed(503, "no_session_manager", "No session manager is running.", retry_safe=True)
-BUS_DOWN: Final = failed(503, "bus_down", "The message bus cannot be reached.", retry_safe=True)
 BUS_LOST: Final = failed(503, "bus_lost", "The message bus was lost during the call.")
 NOT_ACCEPTED: Final = failed(503, "not_accepted", "The call was not accepted in time.")
 LOST: Final = failed(503, "attempt_lost", "Nothing was heard of the call for too long.")
-UNREADABLE: Final = failed(502, "bad_frame", "The pipeline answered something unreadable.")
 
 
 class Attempt:
@@ -50,7 +48,7 @@ class Attempt:
         try:
             frame = FRAMES.decode(delivery.data)
         except MalformedMessageError:  # an empty one is NATS's way to say that nobody listens
-            self.end(UNREADABLE if delivery.data else NOBODY)
+            self.end(BAD_FRAME if delivery.data else NO_SESSION_MANAGER)
             return
         self.call_id = frame.call_id or self.call_id
         self.accepted.set()

@@ -4,38 +4,28 @@ from typing import Final
 
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.messages import Failed
+from autellix.services.failures import BAD_FRAME, BUS_DOWN, NO_SESSION_MANAGER, unavailable
 
+__all__ = ["BAD_FRAME", "BUS_DOWN", "NO_SESSION_MANAGER"]
 
-def _unavailable(message: str, code: str, *, retry_safe: bool) -> Failed:
-    error = ErrorBody(message=message, type="server_error", code=code)
-    return Failed(status=503, error=error, retry_after_s=1.0, retry_safe=retry_safe)
-
-
-BUS_DOWN: Final = _unavailable("The message bus cannot be reached.", "bus_down", retry_safe=True)
-BUS_LOST: Final = _unavailable("The message bus was lost during the call.", "bus_lost", retry_safe=False)
-NO_SESSION_MANAGER: Final = _unavailable("No session manager is running.", "no_session_manager", retry_safe=True)
-NO_SERVICE: Final = _unavailable("The service that knows is not running.", "no_service", retry_safe=True)
-STOPPING: Final = _unavailable("The gateway is stopping.", "gateway_stopping", retry_safe=False)
-
-BAD_FRAME: Final = Failed(
-    status=502,
-    error=ErrorBody(message="The pipeline answered something unreadable.", type="server_error", code="bad_frame"),
-)
+BUS_LOST: Final = unavailable("The message bus was lost during the call.", "bus_lost", retry_safe=False)
+NO_SERVICE: Final = unavailable("The service that knows is not running.", "no_service", retry_safe=True)
+STOPPING: Final = unavailable("The gateway is stopping.", "gateway_stopping", retry_safe=False)
 
 
 def not_accepted(waited_s: float) -> Failed:
     """Return the failure of a call that nobody took in; should it be accepted later, it is cancelled."""
-    return _unavailable(f"The call was not accepted within {waited_s:g} s.", "not_accepted", retry_safe=False)
+    return unavailable(f"The call was not accepted within {waited_s:g} s.", "not_accepted", retry_safe=False)
 
 
 def not_confirmed(waited_s: float) -> Failed:
     """Return the failure of a request that no service answered."""
-    return _unavailable(f"Nobody confirmed it within {waited_s:g} s.", "not_confirmed", retry_safe=True)
+    return unavailable(f"Nobody confirmed it within {waited_s:g} s.", "not_confirmed", retry_safe=True)
 
 
 def overloaded(limit: int) -> Failed:
     """Return the failure of a call beyond as many as the gateway may hold open."""
-    return _unavailable(f"The gateway has {limit} calls open, its limit.", "too_many_calls", retry_safe=True)
+    return unavailable(f"The gateway has {limit} calls open, its limit.", "too_many_calls", retry_safe=True)
 
 
 def too_large(limit: int) -> Failed:

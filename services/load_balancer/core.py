@@ -85,6 +85,7 @@ class LoadBalancer:
 
     def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:
         """Take in a call to route, an event, or a question."""
+        self._time_passed(now_ms)
         match message:
             case AdmittedCall():
                 return self._route(message, now_ms)
@@ -231,7 +232,6 @@ class LoadBalancer:
         return outs
 
     def _engine_load(self, load: EngineLoad, now_ms: float) -> list[Out]:
-        self._time_passed(now_ms)
         if self._is_stale(load, now_ms):
             return []
         outs = self._restarted(load.engine_id, load.incarnation, now_ms)

@@ -18,7 +18,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from autellix.schemas import subjects
-from autellix.schemas.codec import is_json
 from autellix.schemas.messages import MetricsText
 from autellix.services.bus import Bus, Delivery
 from autellix.services.config import MetricsSettings
@@ -29,7 +28,7 @@ from autellix.services.metrics.engine_series import EngineSeriesCollector
 from autellix.services.metrics.exporter import Exporter
 from autellix.services.metrics.listens import GROUP, LISTENS
 from autellix.services.publishing import publish
-from autellix.services.runner import CoreRunner, wall_ms
+from autellix.services.runner import CoreRunner, reply_to, wall_ms
 from autellix.services.web import WebServer, health_routes
 
 Encoder = Callable[[Any], bytes]
@@ -46,6 +45,7 @@ async def metrics(bus: Bus, settings: MetricsSettings, *, silence_s: float) -> A
     shown = Shown(bus, core)
     async with CoreRunner(bus, core, LISTENS), WebServer(application(bus, shown), settings) as server:
         asked = await bus.subscribe(subjects.METRICS_GET, shown.answer, queue=GROUP)
+        await bus.flush()
         yield server
         await asked.unsubscribe()
 
@@ -86,9 +86,10 @@ class Shown:
 
     async def answer(self, delivery: Delivery) -> None:
         """Answer who asks over the bus."""
-        text = (await self.text(generate_latest)).decode()
-        if delivery.reply:
-            await publish(self._bus, Out(delivery.reply, MetricsText(text=text), is_json(delivery.data)))
+        reply = reply_to(delivery)
+        if reply:
+            text = (await self.text(generate_latest)).decode()
+            await publish(self._bus, Out(reply.subject, MetricsText(text=text), reply.as_json))
 
 
 def application(bus: Bus, shown: Shown) -> Starlette:

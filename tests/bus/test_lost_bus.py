@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from autellix.client.connection import connect as connect_client
+from autellix.client.errors import CallFailedError
 from autellix.services.bus import BusDownError
 from autellix.services.config import NatsSettings, StartError
 from autellix.services.nats_bus import NatsBus, connect
@@ -157,3 +159,17 @@ async def test_ready_when_it_can_work_and_not_before(served: Serve, service: Ser
     assert early == (False, [])
     assert (ready, subscribed) == ("READY=1", 1)
     assert await service.told() == "STOPPING=1"
+
+
+async def test_a_program_whose_connection_is_closed_for_good(served: Serve) -> None:
+    """Its open calls fail at once, as those of one whose connection was away."""
+    connection = await connect_client(served(f"max_subscriptions: {SUBSCRIPTIONS_MAX}"))
+    with connection.inbox() as inbox:
+        for number in range(SUBSCRIPTIONS_MAX + 1):
+            await connection._client.subscribe(f"more.{number}")
+        with pytest.raises(CallFailedError) as failed:
+            async with asyncio.timeout(10):
+                await inbox.next()
+    await connection.close()
+
+    assert (503, "bus_lost") == (failed.value.status, failed.value.error.code)

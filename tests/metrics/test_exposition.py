@@ -183,8 +183,11 @@ async def test_series_of_engines(scraped: Scraped) -> None:
         await scraped.bus.subscribe(subjects.engine_series(EngineId(name)), on_asked)
     await scraped.publish(*(msgspec.structs.replace(LOAD, engine_id=EngineId(name)) for name in ("e3", "e4", "e5")))
     await scraped.scrape_until("autellix_engines_up", 3)
-    text = (await scraped.http.get("/metrics")).text
-    found = [line for line in text.splitlines() if "vllm:tokens" in line]
+    found: list[str] = []
+    async with asyncio.timeout(10):
+        while len(found) < 4:  # what was asked a moment before the engines were known is shown for a second
+            text = (await scraped.http.get("/metrics")).text
+            found = [line for line in text.splitlines() if "vllm:tokens" in line]
 
     assert found == [
         "# HELP vllm:tokens_total Tokens.",
@@ -206,6 +209,20 @@ async def test_asked_over_the_bus(scraped: Scraped) -> None:
     answer = Decoder[MetricsText](MetricsText).decode(await answered)
 
     assert "autellix_engines_up 0.0" in answer.text
+
+
+async def test_answers_where_services_talk(scraped: Scraped) -> None:
+    """Who asks for the answer on a subject of services does not get it there."""
+    heard: list[Delivery] = []
+
+    async def hear(delivery: Delivery) -> None:
+        heard.append(delivery)
+
+    await scraped.bus.subscribe("autellix.internal.x", hear)
+    await scraped.bus.publish(subjects.METRICS_GET, encode(GetMetrics()), reply="autellix.internal.x")
+    await test_asked_over_the_bus(scraped)
+
+    assert [] == heard
 
 
 async def test_names_of_clients_are_no_labels(scraped: Scraped) -> None:

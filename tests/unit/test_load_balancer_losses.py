@@ -168,6 +168,17 @@ def test_clock_jumps(world: World, jump_ms: float) -> None:
     assert {LATE_MS: 4} == ends
 
 
+def test_call_right_after_the_clock_is_set_back(world: World) -> None:
+    """One that is routed before the next tick is as new as it is, however far the clock went."""
+    world.tick(500.0)
+    world.now_ms = -29_500.0
+    world.route()
+    world.tick(-29_000.0)
+    outs = [*world.load("e0", calls=0), *world.load("e1", calls=0)]
+
+    assert [] == failures(outs)
+
+
 def test_clock_is_set_back(world: World) -> None:
     """Silence is noticed as soon as ever when the clock was set back meanwhile."""
     world.tick(1000.0)

@@ -1,6 +1,5 @@
 """Tenants: in ids and subjects, in the session manager, and in what the process table tells."""
 
-import itertools
 from typing import Any
 
 import pytest
@@ -24,19 +23,13 @@ from autellix.schemas.messages import (
     SubmittedCall,
     TouchSession,
 )
-from autellix.services.config import ProcessTableSettings, SessionManagerSettings
+from autellix.services.config import ProcessTableSettings
 from autellix.services.core import Out, Reply
 from autellix.services.process_table.core import ProcessTable
 from autellix.services.session_manager.core import SessionManager
+from tests.unit.test_session_manager import BODY, manager
 
-BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 ACME, ZEN, NOBODY = (Reply("_INBOX.1", tenant=tenant) for tenant in ("acme", "zen", ""))
-
-
-def manager(**settings: Any) -> SessionManager:
-    """Return a session manager that numbers its ids."""
-    numbers = itertools.count(1)
-    return SessionManager(SessionManagerSettings(**settings), new_id=lambda: f"id{next(numbers)}", secret=b"key")
 
 
 def answered(sessions: Any, message: Any, reply: Reply) -> Any:
