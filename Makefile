@@ -59,7 +59,7 @@ bench: install ## Compare Autellix with vLLM as it comes, on recorded programs (
 bench-long: install ## The same with every system and workload; goes on where it stopped (takes a day)
 	@$(BIN)/autellix bench compare ops/bench/suites/long.toml --json ops/bench/results/bench-long.json --png ops/bench/results/figures
 
-chaos: install ## Kill, freeze and restart every process under load, and count what is lost (five minutes)
+chaos: install ## Kill, freeze and restart every process under load, and count what is lost (ten minutes)
 	@$(BIN)/python ops/bench/chaos.py
 
 soak: install ## Keep everything at full load, and see whether memory stays flat (half an hour)
