@@ -65,7 +65,8 @@ class Gate(GateState):
         blocks = -(-(prompt_tokens + round(self._answer_tokens)) // self._block_tokens)
         gated = GatedCall(call, thread_id, prompt, blocks - len(prompt), self._room.known(prompt), now_ms)
         program.calls[call.call_id] = gated
-        program.forget_contexts(now_ms - self._residents.away_ms)
+        if program.forget_contexts(now_ms - self._residents.away_ms):
+            self._look_at_ms = now_ms  # what it had is room for others
         program.level = call.level
         self._of_call[call.call_id] = program
         self._room.note(program, prompt)

@@ -99,10 +99,12 @@ class ProgramCache:
         if len(self.contexts) > THREADS_KEPT:
             del self.contexts[next(iter(self.contexts))]
 
-    def forget_contexts(self, before_ms: float) -> None:
-        """Forget what threads left that ended their last call before a time."""
+    def forget_contexts(self, before_ms: float) -> bool:
+        """Forget what threads left that ended their last call before a time; tell whether there was any."""
+        known = len(self.contexts)
         while self.contexts and (first := next(iter(self.contexts.items())))[1].ended_at_ms < before_ms:
             del self.contexts[first[0]]
+        return len(self.contexts) < known
 
     def footprint(self) -> tuple[dict[Block, None], int]:
         """Return the blocks of all its calls and contexts, each once, and the blanks of its calls."""

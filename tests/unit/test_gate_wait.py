@@ -109,3 +109,19 @@ def test_with_a_tier_the_first_that_waits_passes_in_time(seed: int, gate: type[G
 
     assert max(agents.waited_ms.values()) <= BOUND_MS + LONGEST_CALL_MS
     assert len(agents.sut.passed) > 200
+
+
+def test_what_a_thread_left_long_ago_is_room_for_others() -> None:
+    """When a resident's next call makes it forget that, who fits now passes at once, not with the next end."""
+    world = GateWorld(60)
+    world.compute()
+    world.call("a", blocks("p a", 30), program="p", thread="a")
+    world.call("b", blocks("p b", 1), program="p", thread="b")
+    world.end("a")
+    world.call("c", blocks("q", 26), program="q", level_ms=1.0)
+    world.wait(6 * POOL_MS)
+    before = world.held
+    world.call("d", blocks("p d", 1), program="p", thread="d")
+
+    assert before == ["c"]
+    assert world.held == []
