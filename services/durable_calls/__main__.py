@@ -3,7 +3,7 @@
 from autellix.services.command_line import from_command_line
 from autellix.services.durable_calls.service import DurableCallsService
 from autellix.services.nats_bus import NatsBus
-from autellix.services.runner import run_process
+from autellix.services.process import run_process
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from autellix.services.bus import Bus
 from autellix.services.command_line import from_command_line
 from autellix.services.engine_worker.engines import executor_for
 from autellix.services.engine_worker.shell import EngineWorker
-from autellix.services.runner import run_process
+from autellix.services.process import run_process
 
 
 def main() -> None:

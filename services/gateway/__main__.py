@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from autellix.services.bus import Bus
 from autellix.services.command_line import from_command_line
 from autellix.services.gateway.app import gateway
-from autellix.services.runner import run_process
+from autellix.services.process import run_process
 from autellix.services.web import WebServer
 
 

@@ -32,7 +32,8 @@ from autellix.services.gateway.programs import program_routes
 from autellix.services.gateway.results import result_routes
 from autellix.services.gateway.shapes import shape_of
 from autellix.services.gateway.streams import CallStream, Inbox
-from autellix.services.runner import VERSION, CoreRunner
+from autellix.services.process import VERSION
+from autellix.services.runner import CoreRunner
 from autellix.services.web import WebServer, health_routes
 
 log = structlog.get_logger()

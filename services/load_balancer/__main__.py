@@ -6,7 +6,8 @@ from autellix.services.bus import Bus
 from autellix.services.command_line import from_command_line
 from autellix.services.load_balancer.core import LoadBalancer
 from autellix.services.load_balancer.listens import LISTENS
-from autellix.services.runner import CoreRunner, run_process, wall_ms
+from autellix.services.process import run_process
+from autellix.services.runner import CoreRunner, wall_ms
 
 
 def main() -> None:

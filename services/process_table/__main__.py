@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from autellix.services.command_line import from_command_line
 from autellix.services.journal import Journal, remembering
 from autellix.services.nats_bus import NatsBus
+from autellix.services.process import run_process
 from autellix.services.process_table.core import ProcessTable
 from autellix.services.process_table.listens import LISTENS
-from autellix.services.runner import run_process
 from autellix.services.standby import Post, one_active
 
 NAME = "process-table"

@@ -10,7 +10,7 @@ from autellix.services.command_line import from_command_line
 from autellix.services.config import SessionManagerSettings
 from autellix.services.journal import Journal, remembering
 from autellix.services.nats_bus import NatsBus
-from autellix.services.runner import run_process
+from autellix.services.process import run_process
 from autellix.services.session_manager.core import SessionManager
 from autellix.services.session_manager.listens import LISTENS
 from autellix.services.standby import Post, one_active

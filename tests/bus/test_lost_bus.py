@@ -20,7 +20,7 @@ from autellix.client.errors import CallFailedError
 from autellix.services.bus import BusDownError
 from autellix.services.config import NatsSettings, StartError
 from autellix.services.nats_bus import NatsBus, connect
-from autellix.services.runner import live
+from autellix.services.process import live
 from tests.conftest import written_url
 
 if TYPE_CHECKING:
