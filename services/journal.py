@@ -18,17 +18,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
-import nats.errors
 import structlog
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.kv import KeyValue
 
 from autellix.schemas import subjects
-from autellix.schemas.codec import EVENTS, MalformedMessageError
+from autellix.schemas.codec import MalformedMessageError
 from autellix.schemas.messages import Event
 from autellix.services.config import ProcessTableSettings
 from autellix.services.core import Core, Listen
 from autellix.services.lease import always
+from autellix.services.missed import TROUBLE, kept_after, last_kept
 from autellix.services.nats_bus import NatsBus
 from autellix.services.runner import CoreRunner, wall_ms
 from autellix.services.snapshots import BUCKET, BUCKET_MAX_BYTES, Snapshots
@@ -38,13 +37,8 @@ log = structlog.get_logger()
 SAVE_S: Final = 2.0
 SAVE_SHARE: Final = 0.02
 """Of a service's time that snapshots may take; those of a hundred thousand programs are written less often."""
-BATCH: Final = 1000
 TRIES: Final = 5
 TRY_S: Final = 1.0
-NEXT_S: Final = 5.0
-"""How long events that are known to be kept may take to come."""
-TROUBLE: Final = (nats.errors.Error, OSError)
-"""What JetStream may answer, or fail to."""
 
 
 class Recoverable(Core, Protocol):
@@ -166,22 +160,11 @@ class Journal:
     async def _replay(self, core: Recoverable, known: int) -> int:
         """Take in the events kept after number `known`, and return how many there were."""
         self._reconnects = self._bus.reconnects
-        jetstream = self._bus.jetstream()
-        last = (await jetstream.stream_info(subjects.EVENT_STREAM)).state.last_seq
-        left = count = 0
+        last, count = await last_kept(self._bus), 0
         if known < last:
-            config = ConsumerConfig(
-                deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=known + 1, ack_policy=AckPolicy.NONE
-            )
-            pulled = await jetstream.pull_subscribe("autellix.events.>", stream=subjects.EVENT_STREAM, config=config)
-            left = count = (await pulled.consumer_info()).num_pending or 0
-        while left > 0:
-            messages = await pulled.fetch(min(left, BATCH), timeout=NEXT_S)
-            left -= len(messages)
-            for message in messages:
-                _take(core, message.data)
-        if known < last:
-            await pulled.unsubscribe()
+            async for event in kept_after(self._bus, known):
+                count += 1
+                _take(core, event)
         self._known = last
         return count
 
@@ -198,7 +181,7 @@ class Journal:
             if self._bus.reconnects != self._reconnects:
                 count = await self._replay(core, self._known)
                 log.info("caught up", events=count)
-            known = (await self._bus.jetstream().stream_info(subjects.EVENT_STREAM)).state.last_seq
+            known = await last_kept(self._bus)
             await self._bus.flush()  # what was kept before that has arrived here by now
             data = core.snapshot()
             if busy() or data == self._saved:
@@ -209,12 +192,10 @@ class Journal:
             log.warning("snapshot not written", error=repr(error))
 
 
-def _take(core: Recoverable, data: bytes) -> None:
-    """Have a core take in one event; one that it cannot, of another version for example, is passed over."""
+def _take(core: Recoverable, event: Event) -> None:
+    """Have a core take in one event; one that it cannot is passed over."""
     try:
-        core.recover(EVENTS.decode(data), wall_ms())
-    except MalformedMessageError as error:
-        log.warning("unreadable event", error=str(error))
+        core.recover(event, wall_ms())
     except Exception:
         log.exception("event passed over")
 

@@ -5,14 +5,14 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Protocol, Self
 
 import structlog
 
 from autellix.schemas import tenants
 from autellix.schemas.base import ErrorBody
 from autellix.schemas.codec import MalformedMessageError, is_json
-from autellix.schemas.messages import Failed
+from autellix.schemas.messages import Event, Failed
 from autellix.services import tracing
 from autellix.services.bus import Bus, Delivery, Handler, Subscription
 from autellix.services.core import Core, Listen, Out, Reply
@@ -40,6 +40,23 @@ class Waiting:
     delivery: Delivery = field(compare=False)
 
 
+class Missed(Protocol):
+    """What passed unheard while the bus was away (`missed.py`)."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there may be such."""
+        ...
+
+    async def events(self) -> Iterable[Event]:
+        """Return it."""
+        ...
+
+    async def mark_forever(self) -> None:
+        """Note what has arrived."""
+        ...
+
+
 class CoreRunner:
     """One core on one bus, `async with`: entering subscribes, leaving drains.
 
@@ -58,8 +75,20 @@ class CoreRunner:
         tick_s: float = 0.5,
         before: Callable[[], Awaitable[None]] | None = None,
         may_speak: Callable[[], Awaitable[bool]] = always,
+        missed: Missed | None = None,
     ) -> None:
-        """Prepare; `before` is done when it listens and does not work yet, and `may_speak` asked before each word."""
+        """Prepare.
+
+        Args:
+            bus: Where it listens and speaks.
+            core: What decides.
+            listens: What it hears.
+            now_ms: The clock.
+            tick_s: How often it hears that time passes.
+            before: Is done when it listens and does not work yet.
+            may_speak: Is asked before each word.
+            missed: What it missed: it hears that before anything else.
+        """
         self._bus = bus
         self._core = core
         self._listens = tuple(listens)
@@ -71,6 +100,8 @@ class CoreRunner:
         self._numbers = itertools.count()
         self._before = before
         self._may_speak = may_speak
+        self._missed = missed
+        self._catching_up = asyncio.Lock()
 
     @property
     def busy(self) -> bool:
@@ -86,6 +117,8 @@ class CoreRunner:
         if self._before:
             await self._before()
         self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._tick_forever())]
+        if self._missed:
+            self._tasks.append(asyncio.create_task(self._missed.mark_forever()))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -106,6 +139,7 @@ class CoreRunner:
         while True:
             next_one = await self._waiting.get()
             try:
+                await self._catch_up()
                 if await self._may_speak():
                     await self._handle(next_one.listen, next_one.delivery)
             finally:
@@ -134,6 +168,19 @@ class CoreRunner:
         if span:
             span.end({}, error=failed)
 
+    async def _catch_up(self) -> None:
+        """Hear what was missed while the bus was away."""
+        if self._missed is None or not self._missed.is_due:
+            return
+        async with self._catching_up:
+            if not self._missed.is_due:
+                return
+            for event in await self._missed.events():
+                try:
+                    await self.publish(self._core.handle(event, self._now_ms()), ids_of(event))
+                except Exception:
+                    log.exception("event passed over", **ids_of(event))
+
     async def refuse(self, reply: Reply | None, status: int, text: str, kind: str) -> None:
         """Answer a request that could not be handled; why is logged already."""
         if reply:
@@ -153,8 +200,10 @@ class CoreRunner:
         while True:
             await asyncio.sleep(self._tick_s)
             try:
-                if self._bus.connected and await self._may_speak():  # nothing is heard: time passes for nobody
-                    await self.publish(self._core.tick(self._now_ms()))
+                if self._bus.connected:  # else nothing is heard: time passes for nobody
+                    await self._catch_up()
+                    if await self._may_speak():
+                        await self.publish(self._core.tick(self._now_ms()))
             except Exception:
                 log.exception("tick failed")
 

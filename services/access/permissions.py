@@ -115,6 +115,7 @@ USERS: Final = {
             *(_of_engines(name) for name in ("calls", "release", "forget")),
             *_events("call.routed", "call.failed"),
             "autellix.events.engine.down",
+            *_reads(subjects.EVENT_STREAM),
         ),
         hears=_heard(LOAD_BALANCER),
     ),
@@ -151,7 +152,10 @@ USERS: Final = {
         ),
         hears=_heard(DURABLE_CALLS),
     ),
-    "metrics": User(says=(*INBOXES, _of_engines("series")), hears=(*_heard(METRICS), subjects.METRICS_GET)),
+    "metrics": User(
+        says=(*INBOXES, _of_engines("series"), *_reads(subjects.EVENT_STREAM)),
+        hears=(*_heard(METRICS), subjects.METRICS_GET),
+    ),
     "gateway": User(
         says=(*ASKED, *map(tenants.any_subject_of, ASKED), subjects.METRICS_GET, *NO_ANSWER),
         hears=(*_heard(GATEWAY), *OBSERVED, *map(tenants.any_subject_of, OBSERVED)),

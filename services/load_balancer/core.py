@@ -42,14 +42,14 @@ from autellix.schemas.messages import (
 from autellix.services.config import LoadBalancerSettings
 from autellix.services.core import Chance, Out, Reply, announce, answer
 from autellix.services.load_balancer.choices import KEEP_HOMES, RULES, Choice, Known
-from autellix.services.load_balancer.ended import Ended
 from autellix.services.load_balancer.engine import STANDS_STILL, STILL_MS, Engine, Sent, Still
 from autellix.services.load_balancer.moves import take_over, why_moved
-from autellix.services.load_balancer.others import Homes, Others
+from autellix.services.load_balancer.others import ENDED_REMEMBERED, Homes, Others
 from autellix.services.load_balancer.passing import down, passed_on, reported_up, routed_before
 from autellix.services.load_balancer.prefixes import PrefixTree
 from autellix.services.load_balancer.refusals import engine_full, no_engine, refuse
 from autellix.services.load_balancer.work import CallWork
+from autellix.services.recent import Recent
 
 SILENT = "silent"
 LATE_MS = 10_000.0
@@ -76,7 +76,7 @@ class LoadBalancer:
         self._moves = settings.move_held and settings.policy in KEEP_HOMES
         self._engines: dict[EngineId, Engine] = {}
         self._engine_of: dict[CallId, EngineId] = {}
-        self._ended = Ended()
+        self._ended = Recent[CallId](ENDED_REMEMBERED)
         self._homes = Homes()
         self._others = Others()
         self._still: dict[EngineId, Still] = {}  # out for that

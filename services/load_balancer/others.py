@@ -16,6 +16,8 @@ from autellix.services.load_balancer.engine import Engine
 
 HOMES_REMEMBERED: Final = 20_000
 """Programs with homes chosen here, the oldest go first: the process table knows them by then."""
+ENDED_REMEMBERED: Final = 20_000
+"""Calls that ended, the oldest go first, lest one that comes once more is run again."""
 CALLS_REMEMBERED: Final = 100_000
 """Calls that others sent, the oldest go first, should their ends never be heard."""
 

@@ -28,7 +28,7 @@ from autellix.services.metrics.engine_series import EngineSeriesCollector
 from autellix.services.metrics.exporter import Exporter
 from autellix.services.metrics.listens import GROUP, LISTENS
 from autellix.services.publishing import publish
-from autellix.services.runner import CoreRunner, reply_to, wall_ms
+from autellix.services.runner import CoreRunner, Missed, reply_to, wall_ms
 from autellix.services.web import WebServer, health_routes
 
 Encoder = Callable[[Any], bytes]
@@ -39,11 +39,13 @@ SERIES_S: Final = 2.0
 
 
 @asynccontextmanager
-async def metrics(bus: Bus, settings: MetricsSettings, *, silence_s: float) -> AsyncIterator[WebServer]:
+async def metrics(
+    bus: Bus, settings: MetricsSettings, *, silence_s: float, missed: Missed | None = None
+) -> AsyncIterator[WebServer]:
     """Count events and serve the numbers for as long as the context lasts."""
     core = MetricsCore(silence_s)
     shown = Shown(bus, core)
-    async with CoreRunner(bus, core, LISTENS), WebServer(application(bus, shown), settings) as server:
+    async with CoreRunner(bus, core, LISTENS, missed=missed), WebServer(application(bus, shown), settings) as server:
         asked = await bus.subscribe(subjects.METRICS_GET, shown.answer, queue=GROUP)
         await bus.flush()
         yield server

@@ -3,6 +3,7 @@
 Rules:
 * What is live is a set of ids, never a counter that goes up and down: a lost or repeated event cannot make it drift
   for ever, and an idle system shows zero.
+* An event that is heard again changes nothing: what passed while the bus was away is taken in from the stream.
 * An end is counted once, and only of what was seen to begin: begun = ended + live.
 * Labels are engine ids and outcomes. The ids of programs and calls, and names that clients choose, are never labels.
 """
@@ -50,7 +51,7 @@ class EngineReport:
 class Call(Begun):
     """A call that is live."""
 
-    program: Program | None
+    program: Program | None = None
     """None if that was not seen to start."""
 
 
@@ -83,9 +84,7 @@ class MetricsCore:
             case ProgramEnded() | ProgramExpired():
                 self.programs.ended(message, now_ms)
             case CallSubmitted():
-                self.calls_submitted += 1
-                program = self.programs.call_submitted(message)
-                self.calls_live.begin(message.call_id, Call(message.at_ms, program))
+                self._call_submitted(message)
             case CallFinished() | CallFailed() | CallCancelled():
                 self._call_ended(message)
             case EngineLoad():
@@ -108,8 +107,14 @@ class MetricsCore:
         reports = self.engines.items()
         return [engine_id for engine_id, report in reports if now_ms - report.heard_at_ms <= self._silence_ms]
 
+    def _call_submitted(self, event: CallSubmitted) -> None:
+        call = Call(event.at_ms)
+        if self.calls_live.begin(event.call_id, call):
+            self.calls_submitted += 1
+            call.program = self.programs.call_submitted(event)
+
     def _call_ended(self, event: CallEnd) -> None:
-        call = self.calls_live.end(event.call_id)
+        call = self.calls_live.end(event.call_id, event.at_ms)
         if call is None:
             return
         if call.program:

@@ -9,9 +9,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from autellix.services.recent import Recent
+
 LABELS_MAX: Final = 256
 """Engines that are told apart."""
 OTHER: Final = "other"
+HEARD_REMEMBERED: Final = 40_000
+"""Beginnings and ends, lest one that is heard again is counted again."""
 
 
 class Counter:
@@ -57,29 +61,43 @@ T = TypeVar("T", bound=Begun)
 
 
 class Live(Generic[T]):
-    """Ids that began and have not ended, each with what is known of it. Counting them is asking for their number."""
+    """Ids that began and have not ended, each with what is known of it. Counting them is asking for their number.
+
+    A beginning or an end that is heard again, which its id and its time tell, is none.
+    """
 
     def __init__(self, *, count_max: int, age_max_ms: float) -> None:
         self._count_max = count_max
         self._age_max_ms = age_max_ms
         self._begun: dict[str, T] = {}
+        self._heard = Recent[tuple[str, float, bool]](HEARD_REMEMBERED)
+        """Id, time, and whether it began."""
 
     def __len__(self) -> int:
         return len(self._begun)
 
-    def begin(self, name: str, known: T) -> None:
-        """Take in an id; beyond the bound the oldest one goes."""
+    def begin(self, name: str, known: T) -> bool:
+        """Take in an id, beyond the bound the oldest one goes; tell whether it is news."""
+        heard = (name, known.began_at_ms, True)
+        if heard in self._heard:
+            return False
+        self._heard.add(heard)
         if len(self._begun) >= self._count_max:
             del self._begun[next(iter(self._begun))]
         self._begun[name] = known
+        return True
 
     def get(self, name: str) -> T | None:
         """Return what is known of an id that is live."""
         return self._begun.get(name)
 
-    def end(self, name: str) -> T | None:
-        """Take out an id and return what is known of it, None for one that is not live."""
-        return self._begun.pop(name, None)
+    def end(self, name: str, at_ms: float) -> T | None:
+        """Take out an id and return what is known of it, None for one that is not live, or that ended then before."""
+        heard = (name, at_ms, False)
+        if name not in self._begun or heard in self._heard:
+            return None
+        self._heard.add(heard)
+        return self._begun.pop(name)
 
     def expire(self, now_ms: float) -> None:
         """Forget the ids whose end must have been missed."""

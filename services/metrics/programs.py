@@ -66,12 +66,12 @@ class ProgramNumbers:
 
     def started(self, event: ProgramStarted) -> None:
         """Count a program."""
-        self.by_source.add(event.source)
-        self.live.begin(event.program_id, Program(event.at_ms))
+        if self.live.begin(event.program_id, Program(event.at_ms)):
+            self.by_source.add(event.source)
 
     def ended(self, event: ProgramEnd, now_ms: float) -> None:
         """Count the end of a program that was seen to start."""
-        program = self.live.end(event.program_id)
+        program = self.live.end(event.program_id, event.at_ms)
         if program is None:
             return
         expired = isinstance(event, ProgramExpired)

@@ -7,12 +7,14 @@ Rules:
 * A call that arrives twice is passed on twice, in case it was lost behind here, and counts once.
 * A program that nobody announced (its event comes later, or was lost) gets a record with the first that is heard of it.
 * Ended programs stay visible up to a bound, the oldest go first; what is heard later of one that went changes nothing.
-* A program that starts after its end is a new one: a named session may be used again.
+* A program that starts after its end is a new one: a named session may be used again, and is not charged for calls of
+  its life before that end late.
 * A program that is over teaches what its kind needs when the last of its calls has ended, once.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 import msgspec
@@ -20,7 +22,6 @@ import msgspec
 from autellix.engine.policy.accounting import Attained, fold
 from autellix.schemas import subjects, tenants
 from autellix.schemas.base import Message
-from autellix.schemas.identity import BEGUN, NOBODY
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import (
     AdmittedCall,
@@ -152,14 +153,21 @@ class ProcessTable:
             return  # of a life before this one, or known; its end may be stamped earlier, if the clock was set back
         ended_at_ms = row.record.ended_at_ms if row else self._gone.get(event.program_id)
         if ended_at_ms is not None and event.at_ms > ended_at_ms:
-            for memory in (self._rows, self._ended, self._gone):
-                memory.pop(event.program_id, None)
+            self._forget(event.program_id)
         row = self._row(event.program_id, event.at_ms)
         row.announced_at_ms = row.record.started_at_ms = event.at_ms
         row.record.name, row.record.source = event.name, event.source
 
+    def _forget(self, program_id: ProgramId) -> None:
+        """Forget a life that is over, since another one began."""
+        for memory in (self._rows, self._ended, self._gone):
+            memory.pop(program_id, None)
+
     def _admit(self, submitted: SubmittedCall, now_ms: float) -> list[Out]:
         call = submitted.call
+        known = self._rows.get(call.program_id)
+        if known and known.is_named and call.arrival_at_ms > (known.record.ended_at_ms or inf):
+            self._forget(call.program_id)  # that it began anew will be heard
         row = self._row(call.program_id, now_ms)
         if call.call_id in self._ended_calls:
             return []
@@ -219,6 +227,8 @@ class ProcessTable:
             return
         _remember(self._ended_calls, event.call_id, None)
         row = self._row(event.program_id, event.arrival_at_ms)
+        if event.call_id not in row.live and event.arrival_at_ms < (row.announced_at_ms or 0.0):
+            return  # of a life before this one
         record = row.settle(event.at_ms)
         row.live.pop(event.call_id, None)
         attained = fold(
@@ -251,8 +261,8 @@ class ProcessTable:
 
     def _program_over(self, program_id: ProgramId, state: str, at_ms: float) -> None:
         row = self._row(program_id, at_ms)
-        is_named = row.record.source not in (BEGUN, NOBODY)  # only these come again; clocks may be set back
-        if row.record.state != "running" or (is_named and at_ms < (row.announced_at_ms or 0.0)):
+        # only named ones come again; clocks may be set back
+        if row.record.state != "running" or (row.is_named and at_ms < (row.announced_at_ms or 0.0)):
             return
         row.record.state, row.record.ended_at_ms = state, at_ms
         self._prompts.forget(program_id)

@@ -5,6 +5,7 @@ import msgspec
 from autellix.engine.policy.learning import Learnt
 from autellix.schemas.base import Message
 from autellix.schemas.codec import Decoder
+from autellix.schemas.identity import BEGUN, NOBODY
 from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.table import ProgramRecord
 
@@ -20,6 +21,11 @@ class Row(msgspec.Struct, kw_only=True):
     has_taught: bool = False
     announced_at_ms: float | None = None
     """When the program began, by its own event; a named one may have been there before, and ended."""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether a client chose its name: then it may come again."""
+        return self.record.source not in (BEGUN, NOBODY)
 
     def settle(self, now_ms: float) -> ProgramRecord:
         """Return the record with its busy time counted up to now."""

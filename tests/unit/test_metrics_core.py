@@ -108,6 +108,23 @@ def test_programs() -> None:
     assert programs.duration.sums == {"ended": 2.0, "expired": 4.0}
 
 
+def test_events_that_are_heard_again() -> None:
+    """After the bus was away what is kept is taken in again, most of it known: that changes nothing."""
+    history = (
+        ProgramStarted(program_id=P, at_ms=0.0),
+        submitted("a"),
+        finished("a"),
+        submitted("b"),
+        ProgramEnded(program_id=P, at_ms=4000.0),
+        ProgramStarted(program_id=P, at_ms=5000.0),
+    )
+    core = told(*history, *history)
+
+    assert (core.calls_submitted, len(core.calls_live), core.calls_finished.by_label) == (2, 1, {"e0": 1})
+    assert (core.programs.by_source.by_label, core.programs.ended_count, len(core.programs.live)) == ({"": 2}, 1, 1)
+    assert core.call_duration.by_label["e0"] == told(*history).call_duration.by_label["e0"]
+
+
 def test_finished_call() -> None:
     """A finished call adds its tokens, preemptions and times to its engine's numbers."""
     core = told(submitted("a"), finished("a"))
@@ -202,7 +219,7 @@ def test_live_is_bounded() -> None:
         live.begin(str(number), Begun(float(number)))
 
     assert len(live) == 2
-    assert [live.end("0"), live.end("2"), live.end("2")] == [None, Begun(2.0), None]
+    assert [live.end("0", 3.0), live.end("2", 3.0), live.end("2", 4.0)] == [None, Begun(2.0), None]
 
 
 BEGINNINGS = {

@@ -1,4 +1,4 @@
-"""The process table after a restart: events that it knows already, and programs that nobody speaks of any more."""
+"""Who comes back: the process table after a restart, and named programs that begin anew."""
 
 from __future__ import annotations
 
@@ -61,3 +61,31 @@ def test_a_start_heard_again_after_an_end_that_is_stamped_earlier(table: Process
         table.recover(event, 2000.0)
 
     assert ("ended", 7.0, 1) == (record(table).state, record(table).service_ms, record(table).calls)
+
+
+def test_late_end_of_a_life_before(table: ProcessTable) -> None:
+    """A call of a named session that ends when that has begun anew is not charged to its new life."""
+    old, new = call(1), call(100)
+    table.handle(ProgramStarted(program_id=P, name="s", source="session", at_ms=0.0), 0.0)
+    admit(table, old)
+    table.handle(ProgramEnded(program_id=P, at_ms=30.0), 30.0)
+    table.handle(ProgramStarted(program_id=P, name="s", source="session", at_ms=new.arrival_at_ms), 100.0)
+    admit(table, new)
+    table.handle(finished(old, 120.0, service_ms=15.0), 120.0)
+    table.handle(finished(new, 130.0, service_ms=2.0), 130.0)
+
+    assert (record(table).service_ms, record(table).calls, record(table).live_calls) == (2.0, 1, 0)
+
+
+def test_call_of_a_new_life_before_its_start(table: ProcessTable) -> None:
+    """A call of a named session that is over is the first of a new life, whose start is heard a moment later."""
+    old, new = call(1), call(100)
+    table.handle(ProgramStarted(program_id=P, name="s", source="session", at_ms=0.0), 0.0)
+    admit(table, old)
+    table.handle(finished(old, 20.0, service_ms=15.0), 20.0)
+    table.handle(ProgramEnded(program_id=P, at_ms=30.0), 30.0)
+    facts = admit(table, new)
+    table.handle(ProgramStarted(program_id=P, name="s", source="session", at_ms=new.arrival_at_ms), 101.0)
+
+    assert (facts.service_ms, facts.critical_path_ms) == (0.0, 0.0)
+    assert (record(table).state, record(table).live_calls, record(table).calls) == ("running", 1, 0)

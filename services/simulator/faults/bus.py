@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from autellix.schemas.messages import EngineLoad, Event
 from autellix.services.bus import matches
-from autellix.services.core import Core, Listen, Out, Reply
+from autellix.services.core import Out
 from autellix.services.simulator.clock import Clock
 
 INBOXES = "_INBOX."
@@ -50,6 +50,7 @@ class FaultBus:
         self.lost_inboxes: set[str] = set()
         """Where frames were to go that were lost with the bus."""
         self.on_frame: Take = lambda _message, _inbox: None
+        self.on_event: Callable[[Event], None] = lambda _event: None
         self._clock = clock
         self._chance = chance
         self._delay_ms = delay_ms
@@ -71,6 +72,7 @@ class FaultBus:
             return
         if subject.startswith(EVENTS) and not isinstance(message, EngineLoad):
             self.kept.append(message)
+            self.on_event(message)
         if subject.startswith(INBOXES):
             self._send(("", "", subject), subject, partial(self.on_frame, message, subject))
             return
@@ -84,17 +86,6 @@ class FaultBus:
         """Send what a core decided, in order."""
         for out in outs:
             self.publish(place, out.subject, out.message)
-
-    def hang(
-        self, place: str, core: Callable[[], Core], wall_ms: Callable[[], float], listens: Iterable[Listen]
-    ) -> None:
-        """Have a service's messages brought to its core, whichever life it is in."""
-
-        def take(message: Any, reply: str) -> None:
-            self.say(place, core().handle(message, wall_ms(), Reply(reply) if reply else None))
-
-        for listen in listens:
-            self.listen(place, listen.subject, take)
 
     def leave(self) -> None:
         """Be away: what is under way is lost."""

@@ -1,14 +1,17 @@
 """The session manager, the process table and the load balancer: their real cores, their deaths, and how they come back.
 
 As with `journal.py`, the first two take in their last snapshot and every event kept since; also after the bus was away.
+The third takes in what it missed then, before it hears anything else, as with `missed.py`.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from autellix.schemas.events import CallEvent
 from autellix.services.config import LoadBalancerSettings, ProcessTableSettings, SessionManagerSettings
+from autellix.services.core import Out, Reply
 from autellix.services.load_balancer.core import LoadBalancer
 from autellix.services.load_balancer.listens import LISTENS as BALANCER_LISTENS
 from autellix.services.process_table.core import ProcessTable
@@ -17,6 +20,7 @@ from autellix.services.session_manager.core import SessionManager
 from autellix.services.session_manager.listens import LISTENS as MANAGER_LISTENS
 from autellix.services.simulator.clock import Clock
 from autellix.services.simulator.faults.bus import FaultBus
+from autellix.services.simulator.faults.invariants import broken_in
 
 TICK_MS = 500.0
 SAVE_TICKS = 4
@@ -43,7 +47,10 @@ class Service:
         """How many events were kept at each tick: those of two seconds ago have arrived."""
         self._outages = 0
         self.core: Any = self._new()
-        bus.hang(place, lambda: self.core, wall_ms, LISTENS[place])
+        self.broken: list[str] = []
+        """What did not hold after something was heard."""
+        for listen in LISTENS[place]:
+            bus.listen(place, listen.subject, self._hear)
         clock.at(TICK_MS, partial(self._tick, bus.lives[place]))
 
     def _new(self) -> Any:
@@ -54,6 +61,23 @@ class Service:
             case "process-table":
                 return ProcessTable(ProcessTableSettings())
         return LoadBalancer(LoadBalancerSettings(), self._chance, began_at_ms=self._wall_ms())
+
+    def _hear(self, message: Any, reply: str) -> None:
+        self._hear_missed()
+        self._say(self.core.handle(message, self._wall_ms(), Reply(reply) if reply else None))
+
+    def _hear_missed(self) -> None:
+        """Have the balancer hear first what passed while the bus was away."""
+        if self.place == "load-balancer" and self._outages != self._bus.outages:
+            self._outages = self._bus.outages
+            for event in self._bus.kept[self._known :]:
+                if isinstance(event, CallEvent):
+                    self._say(self.core.handle(event, self._wall_ms()))
+
+    def _say(self, outs: Iterable[Out]) -> None:
+        self._bus.say(self.place, outs)
+        if not self.broken:  # the first is what to look at
+            self.broken += broken_in(self.core)
 
     def crash(self) -> None:
         """Die."""
@@ -69,6 +93,8 @@ class Service:
                 self.core.restore(self._saved, self._wall_ms())
             self._catch_up()
             self.core.recovered(self._wall_ms())
+        else:
+            self._known, self._outages = len(self._bus.kept), self._bus.outages
         self._clock.at(self._clock.now_ms + TICK_MS, partial(self._tick, self._bus.lives[self.place]))
 
     def _catch_up(self) -> None:
@@ -80,10 +106,10 @@ class Service:
         if life != self._bus.lives[self.place]:
             return
         if not self._bus.away:
-            self._bus.say(self.place, self.core.tick(self._wall_ms()))
+            self._hear_missed()
+            self._say(self.core.tick(self._wall_ms()))
             self._ticks += 1
-            if self.place != "load-balancer":
-                self._save()
+            self._save()
         self._clock.at(self._clock.now_ms + TICK_MS, partial(self._tick, life))
 
     def _save(self) -> None:
@@ -91,7 +117,9 @@ class Service:
         self._sent.append(len(self._bus.kept))
         if self._ticks % SAVE_TICKS or len(self._sent) <= SAVE_TICKS:
             return
-        if self._outages != self._bus.outages:
-            self._catch_up()
-        self._saved, self._known = self.core.snapshot(), self._sent[-1 - SAVE_TICKS]
+        if self.place != "load-balancer":
+            if self._outages != self._bus.outages:
+                self._catch_up()
+            self._saved = self.core.snapshot()
+        self._known = self._sent[-1 - SAVE_TICKS]
         del self._sent[: -1 - SAVE_TICKS]

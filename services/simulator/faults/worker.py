@@ -78,6 +78,11 @@ class FaultWorker:
         self._say(announce(self.core.up(INFO, now_ms=self._wall_ms())))
         self._beat(self._bus.lives[self.place])
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is dead, or stands still."""
+        return self.place in self._bus.down or self.place in self._bus.frozen
+
     def crash(self) -> None:
         """Die with all calls."""
         self._bus.down.add(self.place)
