@@ -3,8 +3,9 @@
 Agents make calls, one after the other and some at once, plain and streamed; what fails they try again, as real ones do.
 Meanwhile, at moments that a seed decides, a process is killed without warning and started again a moment later, as
 systemd would, an engine is frozen for a while, or the bus is out of a process's reach. One of the engines is a real
-vLLM, whose worker dies, or the process of vLLM under it. In the end everything is asked whether it agrees: every call
-had one end, no program was lost or is stuck, nothing is in flight, and the process table says what the events say.
+vLLM, whose worker dies, or the process of vLLM under it. After each fault the agents make no new calls for a moment,
+and everything is asked whether it agrees (`chaos_checks.py`): every call had one end, no program was lost or is stuck,
+nothing is in flight, and the process table says what the events say.
 """
 
 import argparse
@@ -16,23 +17,23 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from chaos_checks import agree
 from chaos_report import Report, counting, shown
 from fleet import NATS, Fleet, is_gone
 from proxy import CUTS
 from rich.console import Console
+from watch import resident_mib
 
 from autellix.client import CallFailedError, Patience, Program, UnreachableError
 from autellix.client.call import SILENCE
-from autellix.client.connection import shared
 from autellix.client.plan import Plan
-from autellix.client.queries import list_engines, list_programs
 from autellix.client.stack import free_port
 from autellix.schemas.ids import ProgramId
-from autellix.schemas.table import ProgramRecord
 
 SERVICES = ("session-manager", "process-table", "load-balancer", "durable-calls", "metrics", "gateway")
 ENGINES = ("engine-0", "engine-1")
@@ -62,8 +63,22 @@ class Agents:
         self._report = report
         self._chance = chance
         self.over = asyncio.Event()
+        self._go_on = asyncio.Event()
+        self._go_on.set()
+        self._open = 0
+        self._idle = asyncio.Event()
         self.programs: dict[ProgramId, int] = {}
         """By program: how many of its calls were answered."""
+
+    @asynccontextmanager
+    async def quiet(self) -> AsyncIterator[None]:
+        """Have all calls end, and no new ones made for as long as the context lasts."""
+        self._go_on.clear()
+        while self._open:
+            self._idle.clear()
+            await self._idle.wait()
+        yield
+        self._go_on.set()
 
     async def live(self) -> None:
         """Run programs one after the other until it is over."""
@@ -103,6 +118,15 @@ class Agents:
 
     async def _until_done(self, work: Any) -> None:
         """Do something that may fail while a part of the pipeline is away, until it does not."""
+        await self._go_on.wait()
+        self._open += 1
+        try:
+            await self._tried(work)
+        finally:
+            self._open -= 1
+            self._idle.set()
+
+    async def _tried(self, work: Any) -> None:
         for number in range(TRIES):
             try:
                 await work()
@@ -130,9 +154,9 @@ async def _streamed(program: Program) -> int:
 
 
 async def disturb(
-    fleet: Fleet, report: Report, chance: random.Random, faults: int, say: Console, kinds: Sequence[str]
+    fleet: Fleet, agents: Agents, report: Report, faults: int, chance: random.Random, say: Console, kinds: Sequence[str]
 ) -> None:
-    """Let so many faults happen, each kind once before any comes again."""
+    """Let so many faults happen, each kind once before any comes again, and look at everything after each."""
     left: list[str] = []
     for number in range(faults):
         left = left or chance.sample(kinds, len(kinds))
@@ -156,6 +180,9 @@ async def disturb(
             await asyncio.sleep(chance.random() * 2)
             await fleet.start(kind)
         await asyncio.sleep(1 + chance.random() * 2)
+        async with agents.quiet():
+            await agree(agents.programs, fleet.nats_url, report, after=kind)
+        report.memory.append({name: resident_mib(pid) for name, pid in fleet.pids.items()})
 
 
 async def kill_real(fleet: Fleet, report: Report, kind: str) -> None:
@@ -173,41 +200,6 @@ async def kill_real(fleet: Fleet, report: Report, kind: str) -> None:
     await fleet.start(REAL)
 
 
-async def settled(nats_url: str, within_s: float = 30.0) -> tuple[list[ProgramRecord], int]:
-    """Return the process table and the calls that engines have, once nothing runs any more."""
-    until = time.monotonic() + within_s
-    async with shared(nats_url) as connection:
-        while True:
-            rows = (await list_programs(connection)).programs
-            engines = (await list_engines(connection)).engines
-            running = sum(engine.calls for engine in engines)
-            if time.monotonic() > until or not (running or any(row.live_calls for row in rows)):
-                return rows, running
-            await asyncio.sleep(0.5)
-
-
-async def agree(agents: Agents, nats_url: str, report: Report) -> None:
-    """Ask everybody what happened, and note where they differ."""
-    rows, running = await settled(nats_url)
-    known = {row.program_id: row for row in rows}
-    for program_id, answered in agents.programs.items():
-        row = known.get(program_id)
-        if row is None:
-            report.wrong.append(f"program {program_id} is not known")
-        elif row.calls < answered:
-            report.wrong.append(f"program {program_id}: {answered} calls answered, {row.calls} counted")
-        elif row.live_calls:
-            report.wrong.append(f"program {program_id}: {row.live_calls} calls are live for ever")
-    if running:
-        report.wrong.append(f"engines have {running} calls that nobody waits for")
-    report.wrong += [
-        f"the client of call {call_id} got {count} answers" for call_id, count in report.frames.items() if count > 1
-    ]
-    report.wrong += [
-        f"call {call_id} was answered {count} times" for call_id, count in report.answers.items() if count > 1
-    ]
-
-
 async def run(plan: Plan, *, faults: int, agents: int, seed: int, say: Console, kinds: Sequence[str] = ()) -> Report:
     """Start everything, disturb it, and return what happened."""
     report, chance = Report(), random.Random(seed)  # noqa: S311 - no secret
@@ -217,10 +209,10 @@ async def run(plan: Plan, *, faults: int, agents: int, seed: int, say: Console, 
         async with fleet.up(), counting(fleet.nats_url, report):
             load = Agents(fleet.nats_url, report, chance)
             living = [asyncio.create_task(load.live()) for _ in range(agents)]
-            await disturb(fleet, report, chance, faults, say, kinds or (REAL_KINDS if real else KINDS))
+            await disturb(fleet, load, report, faults, chance, say, kinds or (REAL_KINDS if real else KINDS))
             load.over.set()
             await asyncio.gather(*living)
-            await agree(load, fleet.nats_url, report)
+            await agree(load.programs, fleet.nats_url, report, after="all")
     return report
 
 

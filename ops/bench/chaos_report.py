@@ -1,9 +1,10 @@
 """What `make chaos` counts, and what the bus says of it."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from fleet import connected
@@ -38,8 +39,10 @@ class Report:
     """By call: how often its answer was announced."""
     frames: Counter[str] = field(default_factory=Counter)
     """By call: how often its client was sent a last frame with an answer."""
+    memory: list[dict[str, float]] = field(default_factory=list)
+    """After each fault: MiB of each process."""
     wrong: list[str] = field(default_factory=list)
-    """What did not agree in the end."""
+    """What did not agree, and after which fault."""
 
     @property
     def good(self) -> bool:
@@ -74,6 +77,15 @@ async def counting(nats_url: str, report: Report) -> AsyncIterator[None]:
         await client.close()
 
 
+def thirds(memory: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
+    """Return the median of what each process held in the first and in the last third of a run."""
+    third = len(memory) // 3
+    parts = (memory[:third], memory[len(memory) - third :]) if third else ()
+    return {
+        name: tuple(round(median(each[name] for each in part), 1) for part in parts) for name in (memory or [{}])[0]
+    }
+
+
 def shown(report: Report, seed: int) -> dict[str, Any]:
     """Return a report as it is printed."""
     return {
@@ -89,5 +101,6 @@ def shown(report: Report, seed: int) -> dict[str, Any]:
         "answered twice": sum(count > 1 for count in report.answers.values()),
         "ended twice, counted once": sum(count > 1 for count in report.ends.values()),
         "longest outage of a call, s": round(report.longest_outage_s, 1),
+        "MiB in the first and the last third": thirds(report.memory),
         "wrong": report.wrong[:20],
     }

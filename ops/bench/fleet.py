@@ -92,6 +92,11 @@ class Fleet:
         await self._now[name].ended()
         self._now[name].readiness.close()
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """Return the process ids of those that run now, by name."""
+        return {name: child.pid for name, child in self._now.items()}
+
     def children(self, name: str) -> list[int]:
         """Return the processes that a process has started."""
         parent = self._now[name].pid
