@@ -36,8 +36,8 @@ from autellix.services import tracing
 from autellix.services.bus import Bus, Delivery, Handler, Subscription
 from autellix.services.config import EngineWorkerSettings, LoadBalancerSettings
 from autellix.services.core import Out, Reply, announce, answer
+from autellix.services.engine_worker.alive import Alive
 from autellix.services.engine_worker.core import FORGOTTEN, RELEASED, End, Verdict, WorkerCore
-from autellix.services.engine_worker.lease import Lease
 from autellix.services.engine_worker.stream import CallStream, no_account
 from autellix.services.publishing import publish
 from autellix.services.runner import reply_to, wall_ms
@@ -85,7 +85,7 @@ class EngineWorker:
         self._subscriptions: list[Subscription] = []
         self._background: list[asyncio.Task[None]] = []
         self._parting = "stopped"
-        self._lease = Lease(silence_s, bus.flush)
+        self._alive = Alive(silence_s, bus.flush)
         executor.on_turn = self._on_turn
 
     async def __aenter__(self) -> Self:
@@ -119,7 +119,7 @@ class EngineWorker:
         self._say(announce(self._core.down(self._parting, now_ms=wall_ms())))
         with contextlib.suppress(TimeoutError):  # the bus may be away
             await asyncio.wait_for(self._outbox.join(), LAST_WORDS_S)
-        self._lease.close()
+        self._alive.close()
         for task in self._background:
             task.cancel()
 
@@ -153,12 +153,12 @@ class EngineWorker:
             try:
                 while not self._bus.connected:  # noqa: ASYNC110 - nobody tells; what is said now is said too late
                     await asyncio.sleep(CONNECTED_S)
-                if self._lease.has_lapsed:
+                if self._alive.has_lapsed:
                     self._begin_anew()
                 else:
                     await publish(self._bus, out)
                 if isinstance(out.message, EngineLoad | EngineUp):
-                    self._lease.said()
+                    self._alive.said()
             finally:
                 self._outbox.task_done()
 
@@ -171,7 +171,7 @@ class EngineWorker:
         for stream in list(self._streams.values()):
             stream.stop(FORGOTTEN)
         self._core.incarnation = Incarnation(secrets.token_hex(8))
-        self._lease.renew()
+        self._alive.renew()
         self._say(announce(self._core.up(self._executor.info, now_ms=wall_ms())))
 
     # --- calls

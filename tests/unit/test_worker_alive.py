@@ -1,11 +1,11 @@
-"""A worker's lease: renewed by what the bus has, not by what was sent."""
+"""Whether others take a worker for alive: renewed by what the bus has, not by what was sent."""
 
 import asyncio
 
 import pytest
 
-from autellix.services.engine_worker import lease as module
-from autellix.services.engine_worker.lease import Lease
+from autellix.services.engine_worker import alive as module
+from autellix.services.engine_worker.alive import Alive
 
 
 class Network:
@@ -41,30 +41,30 @@ async def settle() -> None:
 async def test_confirmed_as_of_when_it_was_sent(clock: list[float]) -> None:
     """What was sent at 101 and arrived at 104 lasts until 106."""
     network = Network()
-    lease = Lease(5.0, network.confirmed)
+    alive = Alive(5.0, network.confirmed)
     clock[0] = 101.0
-    lease.said()
+    alive.said()
     await settle()
     clock[0] = 104.0
     network.through.set()
     await settle()
     clock[0] = 105.9
-    before = lease.has_lapsed
+    before = alive.has_lapsed
     clock[0] = 106.1
 
-    assert [False, True] == [before, lease.has_lapsed]
+    assert [False, True] == [before, alive.has_lapsed]
 
 
 async def test_swallowed(clock: list[float]) -> None:
     """Heartbeats that are sent and never arrive renew nothing, however many."""
     network = Network()
-    lease = Lease(5.0, network.confirmed)
+    alive = Alive(5.0, network.confirmed)
     for second in range(6):
         clock[0] = 100.5 + second
-        lease.said()
+        alive.said()
         await settle()
-    lapsed = lease.has_lapsed
-    lease.close()
+    lapsed = alive.has_lapsed
+    alive.close()
 
     assert lapsed
     assert 1 == network.asked
@@ -73,31 +73,31 @@ async def test_swallowed(clock: list[float]) -> None:
 async def test_a_lost_connection_is_tried_again(clock: list[float]) -> None:
     """One that failed is followed by the next."""
     network = Network()
-    lease = Lease(5.0, network.confirmed)
+    alive = Alive(5.0, network.confirmed)
     network.fails = True
-    lease.said()
+    alive.said()
     await settle()
     network.fails = False
     network.through.set()
     clock[0] = 104.0
-    lease.said()
+    alive.said()
     await settle()
     clock[0] = 108.9
 
-    assert not lease.has_lapsed
+    assert not alive.has_lapsed
 
 
 async def test_one_that_hangs_is_given_up() -> None:
     """A confirmation that never comes does not hold up those after it."""
     network = Network()
-    lease = Lease(0.1, network.confirmed)
-    lease.said()
+    alive = Alive(0.1, network.confirmed)
+    alive.said()
     await settle()
     async with asyncio.timeout(5):
         while network.asked < 2:
             await asyncio.sleep(0.01)
-            lease.said()
+            alive.said()
     network.through.set()
     await settle()
 
-    assert not lease.has_lapsed
+    assert not alive.has_lapsed

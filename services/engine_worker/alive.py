@@ -19,8 +19,8 @@ def now_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Lease:
-    """It lasts `silence_s` seconds from each heartbeat.
+class Alive:
+    """For `silence_s` seconds from each heartbeat.
 
     Args:
         silence_s: How long others wait.
@@ -34,7 +34,7 @@ class Lease:
         self._renewed_at_s = now_s()
 
     def renew(self) -> None:
-        """Begin anew."""
+        """Be taken for alive from now on."""
         self._renewed_at_s = now_s()
 
     def said(self) -> None:
