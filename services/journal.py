@@ -5,7 +5,8 @@ Rules:
   meanwhile waits, and what comes both ways counts once, since cores take any event twice.
 * A snapshot names the last event that its state knows, with all before it: the last one that was kept before the
   snapshot was made, once nothing that had arrived by then waited any more.
-* When the connection was lost meanwhile, events may have passed unheard: they are taken in from the stream.
+* When the connection was lost meanwhile, events may have passed unheard: until they are taken in (`missed.py`) no
+  snapshot is written.
 * A snapshot that cannot be read is set aside, said in the log, and made up for by all events that are kept. A service
   starts in any case: without JetStream, and with a full disk, it works and remembers nothing. What could not be read
   for another reason is not written over.
@@ -27,7 +28,7 @@ from autellix.schemas.messages import Event
 from autellix.services.config import ProcessTableSettings
 from autellix.services.core import Core, Listen
 from autellix.services.lease import always
-from autellix.services.missed import TROUBLE, kept_after, last_kept
+from autellix.services.missed import TROUBLE, Missed, kept_after, last_kept
 from autellix.services.nats_bus import NatsBus
 from autellix.services.runner import CoreRunner, wall_ms
 from autellix.services.snapshots import BUCKET, BUCKET_MAX_BYTES, Snapshots
@@ -76,8 +77,8 @@ class Journal:
         self._snapshots: Snapshots | None = None
         self._known = 0
         """The last event that the core knows for certain, with all before it."""
-        self._reconnects = bus.reconnects
-        """The bus's count when that was so: another one now means that events may have been missed."""
+        self.missed = Missed(bus, "autellix.events.>")
+        """What passed unheard since."""
         self._whole = True
         """Whether all that could be remembered was: else what is there is not written over."""
         self._saved = b""
@@ -159,37 +160,36 @@ class Journal:
 
     async def _replay(self, core: Recoverable, known: int) -> int:
         """Take in the events kept after number `known`, and return how many there were."""
-        self._reconnects = self._bus.reconnects
         last, count = await last_kept(self._bus), 0
         if known < last:
             async for event in kept_after(self._bus, known):
                 count += 1
                 _take(core, event)
         self._known = last
+        self.missed.has_heard(last)
         return count
 
-    async def save(self, core: Recoverable, busy: Callable[[], bool] = lambda: False) -> None:
-        """Write a snapshot, if the core knows anything new.
+    async def save(self, core: Recoverable, busy: Callable[[], bool] = lambda: False) -> bool:
+        """Write a snapshot, if the core knows anything new, and tell whether one was written.
 
         Args:
             core: What knows.
             busy: Tells whether something that arrived waits to be taken in: then the state is not what it seems.
         """
-        if self._snapshots is None or not self._whole:
-            return
+        if self._snapshots is None or not self._whole or self.missed.is_behind:
+            return False
         try:
-            if self._bus.reconnects != self._reconnects:
-                count = await self._replay(core, self._known)
-                log.info("caught up", events=count)
             known = await last_kept(self._bus)
             await self._bus.flush()  # what was kept before that has arrived here by now
             data = core.snapshot()
-            if busy() or data == self._saved:
-                return
+            if busy() or self.missed.is_behind or data == self._saved:
+                return False
             await self._snapshots.write(data, known)
             self._saved, self._known = data, known
         except (MalformedMessageError, *TROUBLE) as error:
             log.warning("snapshot not written", error=repr(error))
+            return False
+        return True
 
 
 def _take(core: Recoverable, event: Event) -> None:
@@ -214,7 +214,7 @@ async def remembering(
     async def recover() -> None:
         await journal.recover(core)
 
-    async with CoreRunner(bus, core, listens, before=recover, may_speak=may_speak) as runner:
+    async with CoreRunner(bus, core, listens, before=recover, may_speak=may_speak, missed=journal.missed) as runner:
         saving = asyncio.create_task(_save_forever(journal, core, lambda: runner.busy, may_speak))
         try:
             yield runner
@@ -233,8 +233,7 @@ async def _save_forever(
         await asyncio.sleep(max(SAVE_S, took_s / SAVE_SHARE))
         try:
             began_s = time.monotonic()
-            if await may_speak():
-                await journal.save(core, busy)
-            took_s = time.monotonic() - began_s
+            written = await may_speak() and await journal.save(core, busy)
+            took_s = time.monotonic() - began_s if written else 0.0
         except Exception:
             log.exception("snapshot failed")

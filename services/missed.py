@@ -1,13 +1,15 @@
 """Events that were not heard, since the bus was away: JetStream kept them.
 
-A service with a journal brings its state back from them (`journal.py`). One without takes in what it missed:
-* Now and then it notes the last event that is kept; once the server has answered, all before that has arrived.
+Rules:
+* Now and then a service notes the last event that is kept; once the server has answered, all before that has arrived.
 * After the bus was away it takes in, before anything else, what was kept since then. Most of that it has heard already,
   so its core must take any event twice.
-* Where JetStream is not, or not in time, it goes on without, and says so in the log.
+* Where JetStream is not, it goes on without. Where JetStream does not answer in time, too; it says so in the log, and
+  tries again now and then.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -27,6 +29,9 @@ EVENTS_MAX: Final = 200_000
 """How many of the missed events are taken in, the latest."""
 PATIENCE_S: Final = 10.0
 TRY_S: Final = 0.5
+LATER_S: Final = 30.0
+LATER_PATIENCE_S: Final = 1.0
+"""How often it is tried again, once patience was over, and for how long."""
 BATCH: Final = 1000
 NEXT_S: Final = 5.0
 """How long events that are known to be kept may take to come."""
@@ -72,11 +77,22 @@ class Missed:
         self._known: int | None = None
         """All events up to this one have arrived; None: there is no telling."""
         self._reconnects = bus.reconnects
+        self._try_at_s = 0.0
+        self._patience_s = PATIENCE_S
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there may be what was not heard: the bus was away since all that was kept had been."""
+        return self._bus.reconnects != self._reconnects
 
     @property
     def is_due(self) -> bool:
-        """Whether the bus was away since the last look."""
-        return self._bus.reconnects != self._reconnects
+        """Whether it is time to take that in."""
+        return self.is_behind and time.monotonic() >= self._try_at_s
+
+    def has_heard(self, number: int) -> None:
+        """Note that all events up to one are known."""
+        self._known, self._reconnects = number, self._bus.reconnects
 
     async def mark_forever(self) -> None:
         """Note now and then what has arrived for certain."""
@@ -90,20 +106,22 @@ class Missed:
     async def _mark(self) -> None:
         known = await last_kept(self._bus)
         await self._bus.flush()
-        if not self.is_due:
+        if not self.is_behind:
             self._known = known
 
     async def events(self) -> list[Event]:
-        """Return what was kept since all is known to have arrived."""
+        """Return what was kept since all is known to have arrived; nothing, if it does not come in time."""
         reconnects, events = self._bus.reconnects, list[Event]()
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(self._patience_s):
                 if self._known is not None:
                     events = await self._fetched(self._known)
                     log.info("caught up", events=len(events))
         except TimeoutError:
             log.error("not all was heard", since=self._known)  # noqa: TRY400 - the text says it all
-        self._reconnects = reconnects
+            self._try_at_s, self._patience_s = time.monotonic() + LATER_S, LATER_PATIENCE_S
+            return []
+        self._reconnects, self._patience_s = reconnects, PATIENCE_S
         return events
 
     async def _fetched(self, known: int) -> list[Event]:

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ class Agents:
             except CallFailedError as error:
                 self._report.given_up += 1
                 self._report.wrong.append(f"program {program.id} gave up: {error}")
-            await program.__aexit__(None, None, None)
+            await self._until_done(partial(program.__aexit__, None, None, None))
 
     async def _run(self, program: Program) -> None:
         for number in range(CALLS):
@@ -169,7 +170,9 @@ async def disturb(
             await asyncio.sleep(FREEZE_S)
             fleet.freeze(engine, signal.SIGCONT)
         elif kind in CUTS:
-            way = fleet.ways[chance.choice((*SERVICES, *ENGINES))]
+            name = chance.choice((*SERVICES, *ENGINES))
+            say.print(f"  of {name}")
+            way = fleet.ways[name]
             way.cut(kind)
             await asyncio.sleep(chance.uniform(*CUT_S))
             way.heal()

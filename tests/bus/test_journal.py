@@ -215,18 +215,6 @@ async def test_without_jetstream(bus: NatsBus, monkeypatch: pytest.MonkeyPatch) 
     assert secret == "mine"
 
 
-async def test_events_that_passed_unheard(bus: NatsBus) -> None:
-    """What was said while the connection was away is taken in from the stream before the next snapshot."""
-    journal, table = await opened(bus), ProcessTable(SETTINGS)
-    await journal.recover(table)
-    await publish(bus, *life("p", 2))
-    journal._reconnects -= 1
-    await journal.save(table)
-
-    assert rows(table) == of_events(*life("p", 2))
-    assert rows(await recovered(bus)) == rows(table)
-
-
 async def test_reading_that_fails(bus: NatsBus, monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be read for a while is not written over by what little is known."""
     journal, table = await opened(bus), ProcessTable(SETTINGS)

@@ -103,7 +103,7 @@ async def test_worker_that_stood_still(pipeline: Pipeline) -> None:
     inbox = await client.submit(LONG)
     (first,) = await routed(client)
     await client.heard.event("call.started")
-    workers[first.engine_id]._lease._renewed_at_s -= 6.0
+    workers[first.engine_id]._alive._renewed_at_s -= 6.0
     up = await client.heard.event("engine.up")
     frames = await inbox.frames()
     await asyncio.sleep(0.3)

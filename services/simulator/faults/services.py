@@ -1,7 +1,7 @@
 """The session manager, the process table and the load balancer: their real cores, their deaths, and how they come back.
 
-As with `journal.py`, the first two take in their last snapshot and every event kept since; also after the bus was away.
-The third takes in what it missed then, before it hears anything else, as with `missed.py`.
+As with `journal.py`, the first two take in their last snapshot and every event kept since. After the bus was away all
+three take in what they missed, before they hear anything else, as with `missed.py`.
 """
 
 import random
@@ -40,9 +40,10 @@ class Service:
         self._wall_ms = wall_ms
         self._chance = chance
         self._ticks = 0
-        self._saved = b""
+        self._saved: tuple[bytes, int] = (b"", 0)
+        """A snapshot, and how many events it knows for certain."""
         self._known = 0
-        """Events that the snapshot knows for certain."""
+        """How many events this life knows for certain."""
         self._sent: list[int] = []
         """How many events were kept at each tick: those of two seconds ago have arrived."""
         self._outages = 0
@@ -67,11 +68,11 @@ class Service:
         self._say(self.core.handle(message, self._wall_ms(), Reply(reply) if reply else None))
 
     def _hear_missed(self) -> None:
-        """Have the balancer hear first what passed while the bus was away."""
-        if self.place == "load-balancer" and self._outages != self._bus.outages:
+        """Have it hear first what passed while the bus was away; the balancer asks for events of calls only."""
+        if self._outages != self._bus.outages:
             self._outages = self._bus.outages
             for event in self._bus.kept[self._known :]:
-                if isinstance(event, CallEvent):
+                if self.place != "load-balancer" or isinstance(event, CallEvent):
                     self._say(self.core.handle(event, self._wall_ms()))
 
     def _say(self, outs: Iterable[Out]) -> None:
@@ -89,18 +90,14 @@ class Service:
         self._bus.down.discard(self.place)
         self.core = self._new()
         if self.place != "load-balancer":
-            if self._saved:
-                self.core.restore(self._saved, self._wall_ms())
-            self._catch_up()
+            snapshot, known = self._saved
+            if snapshot:
+                self.core.restore(snapshot, self._wall_ms())
+            for event in self._bus.kept[known:]:
+                self.core.recover(event, self._wall_ms())
             self.core.recovered(self._wall_ms())
-        else:
-            self._known, self._outages = len(self._bus.kept), self._bus.outages
+        self._known, self._outages = len(self._bus.kept), self._bus.outages
         self._clock.at(self._clock.now_ms + TICK_MS, partial(self._tick, self._bus.lives[self.place]))
-
-    def _catch_up(self) -> None:
-        for event in self._bus.kept[self._known :]:
-            self.core.recover(event, self._wall_ms())
-        self._outages = self._bus.outages
 
     def _tick(self, life: int) -> None:
         if life != self._bus.lives[self.place]:
@@ -117,9 +114,7 @@ class Service:
         self._sent.append(len(self._bus.kept))
         if self._ticks % SAVE_TICKS or len(self._sent) <= SAVE_TICKS:
             return
-        if self.place != "load-balancer":
-            if self._outages != self._bus.outages:
-                self._catch_up()
-            self._saved = self.core.snapshot()
         self._known = self._sent[-1 - SAVE_TICKS]
+        if self.place != "load-balancer":
+            self._saved = self.core.snapshot(), self._known
         del self._sent[: -1 - SAVE_TICKS]
