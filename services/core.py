@@ -4,6 +4,7 @@ A core is told what happened and answers with what to publish. Time is an argume
 never publishes and never asks another service. The same core runs on NATS, in memory, and in virtual time.
 """
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -63,12 +64,15 @@ class Listen:
     """The queue group: of its members one hears a message. Empty: every instance hears it."""
     answered: bool = False
     """A request: without a reply subject there is nobody to answer, and it is dropped."""
+    brings_work: bool = False
+    """A request that is refused when it had to wait for too long here: who asked is about to give up."""
 
 
-def asked(subject: str, decoder: Decoder[Any], queue: str) -> tuple[Listen, Listen]:
+def asked(subject: str, decoder: Decoder[Any], queue: str, *, brings_work: bool = False) -> tuple[Listen, Listen]:
     """Return the subscriptions to a public request: those of everybody, and those of each tenant."""
     every = tenants.any_subject_of(subject)
-    return Listen(subject, decoder, queue, answered=True), Listen(every, decoder, queue, answered=True)
+    one = Listen(subject, decoder, queue, answered=True, brings_work=brings_work)
+    return one, dataclasses.replace(one, subject=every)
 
 
 class Chance(Protocol):

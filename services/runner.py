@@ -21,6 +21,8 @@ from autellix.services.publishing import NOTHING, error_facts, ids_of, publish
 
 log = structlog.get_logger()
 
+BEHIND_S = 5.0
+"""When a request has waited here for so long, what brings more work is refused; clients give up after ten seconds."""
 NO_INBOX = ("autellix.", "$")
 """How no inbox begins: an answer there would be taken for something that its sender may not say."""
 
@@ -38,6 +40,7 @@ class Waiting:
     number: int
     listen: Listen = field(compare=False)
     delivery: Delivery = field(compare=False)
+    arrived_s: float = field(compare=False)
 
 
 class Missed(Protocol):
@@ -102,6 +105,8 @@ class CoreRunner:
         self._may_speak = may_speak
         self._missed = missed
         self._catching_up = asyncio.Lock()
+        self._held_up_until_s = 0.0
+        """Time before that was not lost to what there is to do."""
 
     @property
     def busy(self) -> bool:
@@ -131,19 +136,35 @@ class CoreRunner:
 
     def _receiver(self, rank: int, listen: Listen) -> Handler:
         async def receive(delivery: Delivery) -> None:
-            self._waiting.put_nowait(Waiting(rank, next(self._numbers), listen, delivery))
+            self._waiting.put_nowait(Waiting(rank, next(self._numbers), listen, delivery, time.monotonic()))
 
         return receive
 
     async def _work(self) -> None:
+        self._held_up_until_s = time.monotonic()
         while True:
             next_one = await self._waiting.get()
             try:
                 await self._catch_up()
                 if await self._may_speak():
-                    await self._handle(next_one.listen, next_one.delivery)
+                    if next_one.listen.brings_work and self._is_late(next_one):
+                        await self._put_off(next_one)
+                    else:
+                        await self._handle(next_one.listen, next_one.delivery)
             finally:
                 self._waiting.task_done()
+
+    def _is_late(self, waiting: Waiting) -> bool:
+        return time.monotonic() - max(waiting.arrived_s, self._held_up_until_s) > BEHIND_S
+
+    async def _put_off(self, waiting: Waiting) -> None:
+        """Refuse a request that would only add to what there is to do, without looking at it."""
+        reply = reply_to(waiting.delivery)
+        if reply:
+            text = "There is more to do than can be done; try again later."
+            error = ErrorBody(message=text, type="server_error", code="overloaded")
+            failed = Failed(status=503, error=error, retry_after_s=BEHIND_S, retry_safe=True)
+            await self.publish([Out(reply.subject, failed, reply.as_json)])
 
     async def _handle(self, listen: Listen, delivery: Delivery) -> None:
         """Hand one delivery to the core; whatever is wrong with it is answered and logged, and ends there."""
@@ -180,6 +201,7 @@ class CoreRunner:
                     await self.publish(self._core.handle(event, self._now_ms()), ids_of(event))
                 except Exception:
                     log.exception("event passed over", **ids_of(event))
+            self._held_up_until_s = time.monotonic()
 
     async def refuse(self, reply: Reply | None, status: int, text: str, kind: str) -> None:
         """Answer a request that could not be handled; why is logged already."""

@@ -11,9 +11,9 @@ LISTENS = (
     *(Listen(subject, CALL_ENDS) for subject in subjects.CALL_ENDS),
     Listen(subjects.CALL_RELEASED, Decoder(ReleasedCall)),
     Listen(subjects.CALL_ROUTED_EVENT, CALL_EVENTS),
-    *asked(subjects.SESSIONS_START, Decoder(StartSession), GROUP),
+    *asked(subjects.SESSIONS_START, Decoder(StartSession), GROUP, brings_work=True),
     *asked(subjects.SESSIONS_TOUCH, Decoder(TouchSession), GROUP),
     *asked(subjects.SESSIONS_END, Decoder(EndSession), GROUP),
-    *asked(subjects.CALLS_SUBMIT, Decoder(SubmitCall), GROUP),
+    *asked(subjects.CALLS_SUBMIT, Decoder(SubmitCall), GROUP, brings_work=True),
     *asked(subjects.CALLS_CANCEL, Decoder(CancelCalls), GROUP),
 )
