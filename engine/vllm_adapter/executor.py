@@ -73,6 +73,8 @@ class VllmExecutor:
             async with aclosing(parts):
                 async for output in asgi.outputs(parts, stream=call.stream):
                     if isinstance(output, Refusal):
+                        if self._engine.errored:  # which the application may put into words of its own
+                            raise EngineGoneError(str(self._engine.dead_error))
                         self._refused(call.call_id)
                         yield await self._blamed(call, refused) or self._worded(output)
                     else:

@@ -149,6 +149,18 @@ async def test_engine_that_dies_during_a_call(executor: VllmExecutor, engine: En
         await run(executor)
 
 
+async def test_engine_whose_death_is_put_into_words(executor: VllmExecutor, engine: Engine) -> None:
+    """An answer of the application that an error happened is none, when what happened is that the engine died."""
+
+    def die() -> None:
+        engine.errored = True
+
+    error: Any = {"message": "EngineCore encountered an issue.", "type": "InternalServerError", "code": 500}
+    engine.status, engine.answer, engine.before_the_answer = 500, {"error": error}, die
+    with pytest.raises(EngineGoneError, match="dead"):
+        await run(executor)
+
+
 async def test_full_context(executor: VllmExecutor, engine: Engine) -> None:
     """A prompt as long as the context is refused with the true limit, not with what vLLM computed from it."""
     text = "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)"
