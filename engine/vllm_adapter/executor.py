@@ -73,8 +73,7 @@ class VllmExecutor:
             async with aclosing(parts):
                 async for output in asgi.outputs(parts, stream=call.stream):
                     if isinstance(output, Refusal):
-                        if self._engine.errored:  # which the application may put into words of its own
-                            raise EngineGoneError(str(self._engine.dead_error))
+                        self._check_alive()  # the application may put a death into words of its own
                         self._refused(call.call_id)
                         yield await self._blamed(call, refused) or self._worded(output)
                     else:
@@ -87,6 +86,10 @@ class VllmExecutor:
                 raise
             self._refused(call.call_id)
             yield blamed
+
+    def _check_alive(self) -> None:
+        if self._engine.errored:
+            raise EngineGoneError(str(self._engine.dead_error))
 
     async def _blamed(self, call: EngineCall, refused: list[Exception]) -> Refusal | None:
         """Return why the engine did not take a call in, if its client is to blame."""
@@ -132,8 +135,7 @@ class VllmExecutor:
 
     def load(self) -> Load:
         """Return how busy the engine is."""
-        if self._engine.errored:
-            raise EngineGoneError(str(self._engine.dead_error))
+        self._check_alive()
         self._notices.send()
         self.take_reports()
         return self._busy
