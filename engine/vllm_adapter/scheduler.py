@@ -21,9 +21,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
@@ -63,8 +63,8 @@ class Step(NamedTuple):
     """Of calls that have not brought a token since they were let in; 0 without a gate, which alone asks."""
 
 
-class ProgramScheduler(AsyncScheduler):
-    """Given to vLLM by `scheduler_cls`; its options come in `additional_config`."""
+class ProgramScheduler(Scheduler):
+    """It is chosen by `schedulers.py`; its options come in vLLM's `additional_config`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         die_with_parent()

@@ -20,7 +20,7 @@ from autellix.engine.vllm_adapter.reports import ReportReceiver
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
 
-SCHEDULER = "autellix.engine.vllm_adapter.scheduler.ProgramScheduler"
+SCHEDULER = "autellix.engine.vllm_adapter.schedulers.program_scheduler"
 
 
 @asynccontextmanager

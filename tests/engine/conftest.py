@@ -42,7 +42,7 @@ class Bench:
             EngineArgs(
                 model=model,
                 load_format="dummy",
-                scheduler_cls="autellix.engine.vllm_adapter.scheduler.ProgramScheduler",
+                scheduler_cls="autellix.engine.vllm_adapter.schedulers.program_scheduler",
                 additional_config=to_config(self.options),
                 disable_log_stats=True,
                 **named,

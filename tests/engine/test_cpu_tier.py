@@ -27,7 +27,7 @@ from autellix.engine.vllm_adapter.cpu_tier import CpuTier, cpu_tier
 from autellix.engine.vllm_adapter.engine_gate import _why_off
 from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config
 from autellix.engine.vllm_adapter.reports import ReportReceiver
-from autellix.engine.vllm_adapter.scheduler import ProgramScheduler
+from autellix.engine.vllm_adapter.schedulers import program_scheduler
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]
 
@@ -55,7 +55,7 @@ def scheduler() -> Iterator[Callable[..., Any]]:
             cache = KVCacheConfig(BLOCKS, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(LAYERS, spec)])
             options = SchedulerOptions(policy="auto", gate="fair", report_socket=str(receiver.path))
             config.additional_config = to_config(options)
-            made = ProgramScheduler(config, cache, StructuredOutputManager(config), BLOCK)
+            made = program_scheduler(config, cache, StructuredOutputManager(config), BLOCK)
             stack.callback(made.shutdown)
             return made
 

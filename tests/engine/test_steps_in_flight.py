@@ -25,6 +25,7 @@ from autellix.engine.vllm_adapter import models
 from autellix.engine.vllm_adapter import scheduler as adapter
 from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config
 from autellix.engine.vllm_adapter.reports import ReportReceiver
+from autellix.engine.vllm_adapter.schedulers import AsyncProgramScheduler
 from tests.engine.world import BLOCK, BLOCKS, BUDGET, PROGRAMS, SLOTS, World
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]
@@ -54,7 +55,7 @@ def make_world(config: VllmConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         def make(seed: int, *, surprises: float, **options: Any) -> World:
             options |= {"report_socket": str(receiver.path), "first_quantum_ms": 5.0, "beta": 0.5}
             config.additional_config = to_config(SchedulerOptions(**options))
-            scheduler = adapter.ProgramScheduler(config, cache, StructuredOutputManager(config), BLOCK)
+            scheduler = AsyncProgramScheduler(config, cache, StructuredOutputManager(config), BLOCK)
             stack.callback(scheduler.shutdown)
             world = World(scheduler, receiver, random.Random(seed), surprises)
             put_decodes_first = scheduler._put_decodes_first
