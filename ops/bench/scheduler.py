@@ -1,4 +1,4 @@
-"""Measures what our scheduler adds to a step of vLLM, beside vLLM's own `AsyncScheduler` in the same run.
+"""Measures what our scheduler adds to a step of vLLM, beside the one that vLLM would choose, in the same run.
 
 Both are the real classes, built from the tiny model's configuration, with a full batch of 256 calls; only the model is
 left out: every step is answered at once with a token a call. One call ends and one arrives every four steps, and the
@@ -35,7 +35,7 @@ from tiny_model import KV_CACHE_GIB, SLOTS, tiny_config
 from vllm import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
@@ -50,7 +50,6 @@ from autellix.engine.vllm_adapter.start import SCHEDULER
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
 
-STOCK = "vllm.v1.core.sched.async_scheduler.AsyncScheduler"
 POLICIES = ("fcfs", "mlfq", "plas", "atlas")
 WAITING = (0, 256, 4096)
 PROMPT_TOKENS = 128
@@ -195,7 +194,7 @@ class Measured:
 
 def stock_config() -> Any:
     """Return the configuration of an engine with vLLM's scheduler."""
-    return tiny_config("--scheduler-cls", STOCK)
+    return tiny_config()
 
 
 def our_config(policy: str, reports: ReportReceiver) -> Any:
@@ -273,7 +272,7 @@ def main() -> None:
     cases += [Case(policy, WAITING[-1], mixed=True) for policy in args.policies if policy in ("plas", "atlas")]
     vllm = Stopwatch()
     for method in ("schedule", "update_from_output"):
-        vllm.watch(AsyncScheduler, method)
+        vllm.watch(Scheduler, method)
     measured = [measure(case, args.turns, step_ms, vllm) for case in cases]
     console = Console(width=120)
     console.print(f"{SLOTS} calls run; a step of the tiny model takes {step_ms:.1f} ms; microseconds a step")

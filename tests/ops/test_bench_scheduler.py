@@ -60,8 +60,8 @@ def test_what_vllm_takes_is_told_apart(bench: ModuleType, reports: ReportReceive
 
     with pytest.MonkeyPatch.context() as patch:
         for method in ("schedule", "update_from_output"):
-            patch.setattr(bench.AsyncScheduler, method, getattr(bench.AsyncScheduler, method))
-            vllm.watch(bench.AsyncScheduler, method)
+            patch.setattr(bench.Scheduler, method, getattr(bench.Scheduler, method))
+            vllm.watch(bench.Scheduler, method)
         stock, ours = (world.turn(60.0, vllm) for world in worlds)
 
     assert 0 < min(stock.outside_us)
