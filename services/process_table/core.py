@@ -153,21 +153,22 @@ class ProcessTable:
             return  # of a life before this one, or known; its end may be stamped earlier, if the clock was set back
         ended_at_ms = row.record.ended_at_ms if row else self._gone.get(event.program_id)
         if ended_at_ms is not None and event.at_ms > ended_at_ms:
-            self._forget(event.program_id)
+            self._anew(event.program_id, event.at_ms)
         row = self._row(event.program_id, event.at_ms)
         row.announced_at_ms = row.record.started_at_ms = event.at_ms
         row.record.name, row.record.source = event.name, event.source
 
-    def _forget(self, program_id: ProgramId) -> None:
+    def _anew(self, program_id: ProgramId, at_ms: float) -> None:
         """Forget a life that is over, since another one began."""
         for memory in (self._rows, self._ended, self._gone):
             memory.pop(program_id, None)
+        self._row(program_id, at_ms).began_anew = True
 
     def _admit(self, submitted: SubmittedCall, now_ms: float) -> list[Out]:
         call = submitted.call
         known = self._rows.get(call.program_id)
         if known and known.is_named and call.arrival_at_ms > (known.record.ended_at_ms or inf):
-            self._forget(call.program_id)  # that it began anew will be heard
+            self._anew(call.program_id, now_ms)  # that it did will be heard
         row = self._row(call.program_id, now_ms)
         if call.call_id in self._ended_calls:
             return []
@@ -227,7 +228,7 @@ class ProcessTable:
             return
         _remember(self._ended_calls, event.call_id, None)
         row = self._row(event.program_id, event.arrival_at_ms)
-        if event.call_id not in row.live and event.arrival_at_ms < (row.announced_at_ms or 0.0):
+        if row.began_anew and event.call_id not in row.live and event.arrival_at_ms < (row.announced_at_ms or 0.0):
             return  # of a life before this one
         record = row.settle(event.at_ms)
         row.live.pop(event.call_id, None)

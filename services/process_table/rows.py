@@ -22,6 +22,9 @@ class Row(msgspec.Struct, kw_only=True):
     announced_at_ms: float | None = None
     """When the program began, by its own event; a named one may have been there before, and ended."""
 
+    began_anew: bool = False
+    """Whether another life of it, which is over, was forgotten."""
+
     @property
     def is_named(self) -> bool:
         """Whether a client chose its name: then it may come again."""

@@ -77,6 +77,14 @@ def test_late_end_of_a_life_before(table: ProcessTable) -> None:
     assert (record(table).service_ms, record(table).calls, record(table).live_calls) == (2.0, 1, 0)
 
 
+def test_call_before_the_start_of_its_only_life(table: ProcessTable) -> None:
+    """When the clock was set back, and the call never came here, it is charged all the same."""
+    table.handle(ProgramStarted(program_id=P, name="s", source="session", at_ms=5000.0), 5000.0)
+    table.handle(finished(call(1), 120.0, service_ms=15.0), 120.0)
+
+    assert (record(table).service_ms, record(table).calls) == (15.0, 1)
+
+
 def test_call_of_a_new_life_before_its_start(table: ProcessTable) -> None:
     """A call of a named session that is over is the first of a new life, whose start is heard a moment later."""
     old, new = call(1), call(100)

@@ -20,7 +20,7 @@ from autellix.services.simulator.faults.plan import Fault, plan_of
 from autellix.services.simulator.faults.world import FaultWorld, run_plan
 
 FRESH = [random.SystemRandom().randrange(10**9) for _ in range(20)]
-FIXED = [1, 31, 57, 89, 114, 166, 192, 605, 944, 3000939, 3002347, 3004930, 4000055]
+FIXED = [1, 31, 57, 89, 114, 166, 192, 605, 944, 3000939, 3002347, 3004930, 4000055, 11002801, 12004040]
 """Some of these found something."""
 P = ProgramId("p")
 C = CallId("c")
