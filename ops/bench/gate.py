@@ -72,6 +72,8 @@ LOADS = {
 class Outcome(NamedTuple):
     """What a run came to."""
 
+    working_set: float
+    """Contexts of the live programs over the KV cache."""
     hit_rate: float
     tokens_per_s: float
     wait_s: float
@@ -143,6 +145,7 @@ def run(system: str, load: Load, live: int, seed: int, progress: Progress) -> Ou
             engine.core,
             arriving,
             live=live,
+            block_tokens=BLOCK,
             interrupt_cap_s=load.interrupt_cap_s,
             seed=seed,
             reports=engine.reports,
@@ -150,14 +153,15 @@ def run(system: str, load: Load, live: int, seed: int, progress: Progress) -> Ou
         )
         replay.run(lambda: progress.advance(task))
     progress.remove_task(task)
-    return outcome_of(replay)
+    return outcome_of(replay, load.kv_tokens // BLOCK)
 
 
-def outcome_of(replay: Replay) -> Outcome:
+def outcome_of(replay: Replay, kv_blocks: int) -> Outcome:
     """Return what a run came to."""
     waits = np.array([row.waited_s for row in replay.rows])
     latencies = np.array([1000 * row.response_s / row.output_tokens for row in replay.rows])
     return Outcome(
+        working_set=replay.working_set_blocks / kv_blocks,
         hit_rate=sum(row.cached_tokens for row in replay.rows) / sum(row.prompt_tokens for row in replay.rows),
         tokens_per_s=sum(row.output_tokens for row in replay.rows) / replay.took_s,
         wait_s=float(waits.mean()),
@@ -172,7 +176,18 @@ def table(load: Load, outcomes: dict[tuple[int, str], list[Outcome]]) -> Table:
     """Return a row for each pressure and system: means over the rounds, and how far they spread."""
     title = f"{load.workload}: {load.kv_tokens:,} tokens of KV cache; lengths of prompts 1/{load.scale.prompts:g}"
     shown = Table(title=title)
-    for heading in ("at a time", "system", "hit rate", "tokens/s", "wait, s", "P99", "ms/token", "P99", "response, s"):
+    for heading in (
+        "at a time",
+        "system",
+        "set / KV",
+        "hit rate",
+        "tokens/s",
+        "wait, s",
+        "P99",
+        "ms/token",
+        "P99",
+        "response, s",
+    ):
         shown.add_column(heading, justify="left" if heading == "system" else "right")
     for (live, system), found in outcomes.items():
         shown.add_row(f"{live}", system, *(spread_of(values) for values in zip(*found, strict=True)))

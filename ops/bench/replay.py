@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from autellix.engine.executor import ProgramOver
@@ -20,6 +21,8 @@ from autellix.schemas.traces.records import TraceCall, TraceProgram
 
 VOCABULARY = range(300, 900)
 """Tokens of the tiny model that are not special."""
+LOOK_S = 2.0
+"""Time between two looks at how much the live programs' contexts would take."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Program:
     ended: dict[int, Call] = field(default_factory=dict)
     away_s: dict[int, float] = field(default_factory=dict)
     """Interrupts on the path to the end of each ended call."""
+    last: Call | None = None
+    """The one that ended last."""
     threads: dict[int, str] = field(default_factory=dict)
     """Of the calls under way."""
 
@@ -64,6 +69,11 @@ class Program:
     def name(self) -> str:
         """Return its program id."""
         return f"program-{self.number}"
+
+    def contexts(self) -> list[list[int]]:
+        """Return the tokens of its live calls, and of the call that ended last."""
+        calls = [*self.calls.values(), *([self.last] if self.last else [])]
+        return [call.prompt + call.answer for call in calls]
 
     def thread_of(self, call_id: int) -> str:
         """Give a call that starts the first thread without one, as the session manager does, and return it."""
@@ -92,6 +102,7 @@ class Replay:
         core: vLLM's engine core.
         arriving: The programs, in order.
         live: How many are there at a time.
+        block_tokens: Tokens of a block of the KV cache.
         interrupt_cap_s: The longest interrupt.
         seed: Of their text.
         reports: What our scheduler reports; None: it is vLLM's own.
@@ -104,6 +115,7 @@ class Replay:
         arriving: Sequence[Arriving],
         *,
         live: int,
+        block_tokens: int,
         interrupt_cap_s: float,
         seed: int,
         reports: ReportReceiver | None,
@@ -111,9 +123,12 @@ class Replay:
     ) -> None:
         self.rows: list[Row] = []
         self.took_s = 0.0
+        self._working_sets: list[int] = []
+        self._next_look_s = 0.0
         self._core = core
         self._coming = iter(enumerate(arriving))
         self._live = live
+        self._block_tokens = block_tokens
         self._interrupt_cap_s = interrupt_cap_s
         self._chance = random.Random(f"text {seed}")  # noqa: S311 - prompts, no secrets
         self._reports = reports
@@ -133,11 +148,31 @@ class Replay:
             self._arrive()
         while self._programs:
             self._do_what_is_due()
+            self._look()
             if self._core.scheduler.has_requests():
                 self._step()
             elif self._due:
                 time.sleep(max(0.0, self._due[0][0] - time.monotonic()))
         self.took_s = time.monotonic() - began_s
+
+    @property
+    def working_set_blocks(self) -> float:
+        """Return the KV blocks of the contexts of all live programs, what they share once: the mean of the middle."""
+        seen = self._working_sets
+        return fmean(seen[len(seen) // 5 : len(seen) - len(seen) // 5] or seen)
+
+    def _look(self) -> None:
+        if time.monotonic() >= self._next_look_s:
+            contexts = [tokens for program in self._programs.values() for tokens in program.contexts()]
+            self._working_sets.append(len(set(itertools.chain.from_iterable(map(self._blocks, contexts)))))
+            self._next_look_s = time.monotonic() + LOOK_S
+
+    def _blocks(self, tokens: list[int]) -> Iterator[int]:
+        """Yield a key for each full block, of its tokens and all before them."""
+        size, key = self._block_tokens, 0
+        for end in range(size, len(tokens) + 1, size):
+            key = hash((key, *tokens[end - size : end]))
+            yield key
 
     def _do_what_is_due(self) -> None:
         while self._due and self._due[0][0] <= time.monotonic():
@@ -216,7 +251,7 @@ class Replay:
     def _ended(self, program: Program, live: Call, account: Ended | None, now_s: float) -> None:
         call = live.call
         del self._of_call[f"{program.number}-{call.id}"]
-        program.ended[call.id] = program.calls.pop(call.id)
+        program.last = program.ended[call.id] = program.calls.pop(call.id)
         del program.threads[call.id]
         if account:
             program.attained = fold(

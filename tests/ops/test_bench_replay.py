@@ -42,7 +42,7 @@ def call(number: int, prompt: int, *, shared: int = 0, system: int = 0, parents:
 
 def run_of(replay: ModuleType) -> Any:
     """Return a run."""
-    return replay.Replay(None, [], live=1, interrupt_cap_s=1.0, seed=1, reports=None, notices=None)
+    return replay.Replay(None, [], live=1, block_tokens=32, interrupt_cap_s=1.0, seed=1, reports=None, notices=None)
 
 
 def test_a_prompt_begins_as_its_source_went_on(replay: ModuleType) -> None:
@@ -78,3 +78,16 @@ def test_live_calls_have_threads_of_their_own(replay: ModuleType) -> None:
     del program.threads[1]
 
     assert ("t1", "t3") == (program.thread_of(3), program.thread_of(4))
+
+
+def test_the_working_set_counts_what_programs_share_once(replay: ModuleType) -> None:
+    """Two programs with 320 tokens in common and 80 of their own each: 10 full blocks and twice 2."""
+    sut = run_of(replay)
+    for number in (0, 1):
+        arriving = replay.Arriving("trace", program_of(call(1, 400, system=320), group="a"))
+        program = sut._programs[number] = replay.Program(number, arriving, began_s=0.0)
+        first = arriving.program.calls[0]
+        program.last = replay.Call(first, sut._prompt(program, first), 0.0, 0.0)
+    sut._look()
+
+    assert sut.working_set_blocks == 10 + 2 * 2
