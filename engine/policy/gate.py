@@ -18,11 +18,12 @@ Rules:
   0.1, the first that waits ranks before it, and fits when all have left of whom that is so, or all residents are; when
   claims exceed 0.98 of the blocks and it ranks last of those that are at a boundary. So the first that waits passes
   after T_pool / 0.1 + T_pool and the longest call, at the latest, if it ranks before all residents.
-* A held call may visit: pass though its program is no resident, if its own blocks are a 32nd of all at most, and fit
-  beside all claims. It costs nobody anything now, but what it computes may be evicted and computed again. So computing
-  what a live program had, or asked for, before is paid from a budget, 3% of the engine's time, and nobody visits while
-  that is overdrawn. That lets small newcomers by, as many as it pays for; the bill comes with their next calls, so
-  large ones would overdraw it far. Up to 16 calls behind the first are looked at for some that may.
+* A held call may visit: pass though its program is no resident, if its own blocks are a 16th of all at most, and fit
+  beside all claims. It costs nobody anything now, but what it computes may be evicted and computed again. So what a
+  visitor brings back, of what a live program had, or asked for, before, is paid from a budget, 3% of the engine's time.
+  While that is overdrawn only those visit that bring nothing back and take a 32nd of the blocks at most: small
+  newcomers. The first 32 small calls are looked at for some that may.
+* Nobody visits once the same program has been the first that waits for T_pool / 0.3, until it has passed.
 * With a tier of KV in CPU memory, larger than the engine's own, "all blocks" are the tier's, but for a visitor's size:
   the engine copies what it computes there, and back when it is needed. What runs at once must fit on the device still
   (`device.py`): a resident's calls may be held, too, until those that run have ended.
@@ -37,7 +38,7 @@ from autellix.engine.policy.gate_state import GateState
 from autellix.engine.policy.program_cache import GatedCall, ProgramCache
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 
-LOOKED_AT = 16
+LOOKED_AT = 32
 ANSWERS_REMEMBERED = 32
 LONG_GONE_MS = 3_600_000.0  # without a call: then a program is forgotten, as if its end had been told
 
@@ -92,13 +93,14 @@ class Gate(GateState):
             program = self._of_call[gated.call.call_id]
             if self._becomes_resident(program, gated.call, now_ms):
                 passing += self._pass_residents(now_ms, program)
-            elif self._visits.may_pass(program, gated):
+            elif self._visits.may_pass(program, gated, now_ms):
                 passing.append(self._let_pass(program, gated, now_ms))
             else:
                 break
-        for gated in self._held.behind_the_first(LOOKED_AT):
+        self._visits.wait_behind(self._of_call[gated.call.call_id] if gated else None, now_ms)
+        for gated in self._held.small(LOOKED_AT):
             program = self._of_call[gated.call.call_id]
-            if self._visits.may_pass(program, gated):
+            if self._visits.may_pass(program, gated, now_ms):
                 passing.append(self._let_pass(program, gated, now_ms))
         self._look_at_ms = self._residents.next_change_ms(now_ms)
         return passing
@@ -166,8 +168,9 @@ class Gate(GateState):
         return priority, lo_ms if gated.call.is_promoted else lo_ms * gated.blocks, place
 
     def _let_pass(self, program: ProgramCache, gated: GatedCall, now_ms: float) -> QueuedCall:
-        lost, copied = self._room.lost(gated, has_tier=self._device.is_short)
-        self._visits.spend(lost * self._block_tokens, copied * self._block_tokens)
+        if not program.is_resident:
+            lost, copied = self._room.lost(gated, has_tier=self._device.is_short)
+            self._visits.spend(lost * self._block_tokens, copied * self._block_tokens)
         self._device.began(gated)
         self._held.remove(gated)
         gated.held_ms = now_ms - gated.arrived_at_ms

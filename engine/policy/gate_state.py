@@ -29,7 +29,7 @@ class GateState:
 
     TURN_POOLS: Sequence[float] = (10 / 3, 5.0, 10.0)
     VISIT_SHARE = 0.03
-    VISITOR_SHARE = 1 / 32
+    VISITOR_SHARE = 1 / 16
     ORDER = ""  # what held calls are ordered by, if not by the policy's rank
 
     def __init__(self, blocks: int, block_tokens: int, cache: Cache, tier_blocks: int = 0) -> None:
@@ -44,7 +44,7 @@ class GateState:
         self._programs: dict[ProgramId, ProgramCache] = {}
         """Those whose calls arrived last come last."""
         self._of_call: dict[CallId, ProgramCache] = {}
-        self._held = HeldCalls()
+        self._held = HeldCalls(small=self._visits.blocks_max)
         self._turnover = Turnover()
         self._answer_tokens = float(ANSWER_TOKENS)
         self._look_at_ms = inf

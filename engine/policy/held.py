@@ -11,10 +11,17 @@ from autellix.schemas.ids import ProgramId
 
 
 class HeldCalls:
-    """Held calls by their standing: the smaller comes first, and no two are equal."""
+    """Held calls by their standing: the smaller comes first, and no two are equal.
 
-    def __init__(self) -> None:
+    Args:
+        small: So many blocks a small call takes at most.
+    """
+
+    def __init__(self, small: float) -> None:
         self._entries: list[tuple[Any, GatedCall]] = []
+        self._small_blocks = small
+        self._small: list[tuple[Any, GatedCall]] = []
+        """The small ones of these."""
         self._of_program: dict[ProgramId, list[Any]] = {}
         """The standings of its calls, in order."""
         self._firsts: list[tuple[Any, ProgramId]] = []
@@ -36,14 +43,16 @@ class HeldCalls:
         """Return the programs with a held call, each once, the first first."""
         return [program_id for _, program_id in self._firsts]
 
-    def behind_the_first(self, most: int) -> list[GatedCall]:
-        """Return those that follow the first, so many at most."""
-        return list(islice(self, 1, 1 + most))
+    def small(self, most: int) -> list[GatedCall]:
+        """Return the first small ones, so many at most."""
+        return [gated for _, gated in islice(self._small, most)]
 
     def add(self, gated: GatedCall, standing: Any) -> None:
         """Hold a call."""
         gated.standing = standing
         insort(self._entries, (standing, gated), key=itemgetter(0))
+        if gated.blocks <= self._small_blocks:
+            insort(self._small, (standing, gated), key=itemgetter(0))
         program_id = gated.call.program_id
         standings = self._of_program.setdefault(program_id, [])
         first = standings[0] if standings else None
@@ -53,6 +62,8 @@ class HeldCalls:
     def remove(self, gated: GatedCall) -> None:
         """Hold a call no more."""
         del self._entries[_place(self._entries, gated.standing)]
+        if gated.blocks <= self._small_blocks:
+            del self._small[_place(self._small, gated.standing)]
         program_id = gated.call.program_id
         standings = self._of_program[program_id]
         first = standings[0]

@@ -132,6 +132,9 @@ def test_a_visit_pays_for_copies_what_a_copy_takes(*, in_tier: bool) -> None:
     sut = tiered(400, Gate)
     sut.gate.time.copied(1.0, 16)
     before = [sut.gate.time.token_ms, sut.gate.time.copy_token_ms]
+    for name in "abcd":
+        sut.call(name, 89)
+        sut.end(name, 90)
     sut.call("v", 2)
     sut.end("v", 3)
     sut.cache.there.clear()
@@ -140,6 +143,7 @@ def test_a_visit_pays_for_copies_what_a_copy_takes(*, in_tier: bool) -> None:
     spent_before = sut.gate._visits._budget._balance_ms
     sut.call("v2", blocks("v", 3), program="v")
 
+    assert list("abcd") == sut.residents
     assert before[in_tier] * 3 * ANSWER_TOKENS == pytest.approx(spent_before - sut.gate._visits._budget._balance_ms)
     assert 1 / 16 == before[1] != before[0]
 

@@ -30,9 +30,9 @@ def test_a_visit_fits_beside_all_claims(prompt: int, *, passes: bool) -> None:
     assert 60 + (prompt + 1) * passes == sut.used
 
 
-@pytest.mark.parametrize(("prompt", "passes"), [(9, True), (10, False)])
+@pytest.mark.parametrize(("prompt", "passes"), [(19, True), (20, False)])
 def test_only_small_calls_visit(prompt: int, *, passes: bool) -> None:
-    """A call that needs more than a 32nd of the blocks is held, though it would fit."""
+    """A call that needs more than a 16th of the blocks is held, though it would fit."""
     sut = GateWorld(320)
     sut.compute()
     sut.call("a", 229)
@@ -98,8 +98,62 @@ def test_newcomers_cost_nothing() -> None:
     assert 0 == sut.gate.opens_in_ms
 
 
-def test_residents_pay_too() -> None:
-    """What a resident computes again counts like any other, and the resident itself is never held for it."""
+def overdrawn() -> GateWorld:
+    """Return a gate of 320 blocks with a resident of 230, a large call held, and no budget for visits."""
+    sut = GateWorld(320)
+    sut.compute()
+    sut.call("a", 229)
+    sut.call("first", 89)
+    for number in range(40):
+        sut.cache.evict(blocks("b", 19))
+        sut.call(f"b{number}", 19, program="b")
+        if sut.gate.opens_in_ms:
+            return sut
+        sut.end(f"b{number}", 19)
+    raise AssertionError("visits cost nothing")
+
+
+@pytest.mark.parametrize(("prompt", "passes"), [(9, True), (10, False)])
+def test_small_newcomers_visit_though_nothing_is_left(prompt: int, *, passes: bool) -> None:
+    """Who brings nothing back passes in any case, if it needs a 32nd of the blocks at most."""
+    sut = overdrawn()
+    sut.call("new", prompt)
+
+    assert passes == ("new" in sut.passed)
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_who_comes_back_visits_then_if_its_cache_is_still_there(*, evicted: bool) -> None:
+    """A small call whose program's cache nobody needed meanwhile brings nothing back either."""
+    sut = overdrawn()
+    sut.call("new", 8)
+    sut.end("new", 8)
+    if evicted:
+        sut.cache.evict(blocks("new", 8))
+    sut.call("again", 8, program="new")
+
+    assert evicted == ("again" in sut.held)
+
+
+@pytest.mark.parametrize(("waited_ms", "passes"), [(10 / 3 * POOL_MS - 1, True), (10 / 3 * POOL_MS, False)])
+def test_visits_do_not_pass_somebody_for_ever(waited_ms: float, *, passes: bool) -> None:
+    """Once a program has been the first that waits for T_pool / 0.3 nobody visits, until another is the first."""
+    sut = GateWorld()
+    sut.compute()
+    for number in range(3):
+        sut.call(f"a{number}", 19)
+    sut.call("first", 89)
+    sut.wait(waited_ms)
+    sut.call("small", 3)
+    before = "small" in sut.passed
+    sut.abort("first")
+
+    assert passes == before
+    assert "small" in sut.passed
+
+
+def test_residents_do_not_pay() -> None:
+    """What a resident computes again is not what visits cost, and it is never held for it."""
     sut = beside_a_resident()
     sut.end("a", 60)
     sut.call("b", 35)
@@ -111,8 +165,7 @@ def test_residents_pay_too() -> None:
         sut.end(f"a{number}", 60)
     sut.call("d", 35)
 
-    assert ["a", "b", "c", "a0", "a1"] == sut.passed
-    assert ["d"] == sut.held
+    assert ["a", "b", "c", "a0", "a1", "d"] == sut.passed
 
 
 def test_computing_again_costs_nothing_before_its_time_is_known() -> None:
@@ -127,15 +180,27 @@ def test_computing_again_costs_nothing_before_its_time_is_known() -> None:
     assert [] == sut.held
 
 
-@pytest.mark.parametrize(("large", "passes"), [(LOOKED_AT, True), (LOOKED_AT + 1, False)])
-def test_so_many_are_looked_at(large: int, *, passes: bool) -> None:
-    """Behind the first up to 16 are looked at for one that may visit."""
+@pytest.mark.parametrize(("others", "passes"), [(LOOKED_AT - 1, True), (LOOKED_AT, False)])
+def test_so_many_are_looked_at(others: int, *, passes: bool) -> None:
+    """Of the small calls the first 32 are looked at for one that may visit."""
     sut = beside_a_resident()
-    for number in range(large):
-        sut.call(f"large{number}", 90)
-    sut.call("small", 9)
+    for number in range(others):
+        sut.call(f"too large for what is left {number}", 90)
+    sut.call("small", 9, level_ms=1.0)
 
     assert passes == ("small" in sut.passed)
+
+
+def test_large_calls_hide_nobody() -> None:
+    """However many large calls are held, a small one behind them may visit."""
+    sut = GateWorld(320)
+    sut.compute()
+    sut.call("a", 229)
+    for number in range(10 * LOOKED_AT):
+        sut.call(f"large{number}", 89)
+    sut.call("small", 9, level_ms=1.0)
+
+    assert "small" in sut.passed
 
 
 def test_all_that_may_visit_do_so_at_once() -> None:

@@ -22,7 +22,7 @@ def gated(program: str, number: int) -> GatedCall:
 @given(MOVES)
 def test_held_calls_are_in_order_and_count_programs(moves: list[tuple[str, int, bool]]) -> None:
     """After any calls came, and some left or changed places: calls, programs and who is ahead are as they should be."""
-    sut = HeldCalls()
+    sut = HeldCalls(small=3)
     calls: list[GatedCall] = []
     for number, (program, standing, leaves) in enumerate(moves):
         if leaves and calls:
@@ -46,7 +46,7 @@ def test_held_calls_are_in_order_and_count_programs(moves: list[tuple[str, int, 
 
 def test_the_last_call_of_a_program_takes_it_along() -> None:
     """A program without a held call is held no more."""
-    sut = HeldCalls()
+    sut = HeldCalls(small=3)
     only = gated("a", 0)
     sut.add(only, 1)
     sut.remove(only)
