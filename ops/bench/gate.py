@@ -215,6 +215,8 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"  # two that wait for each other take ten times as long when one is disturbed
     console = Console(width=None if os.isatty(1) else 120)
     numbers: dict[str, Any] = {"machine": described(), "loads": {}}
+    with Progress(console=console, transient=True) as progress:  # a process's first run is slower than all others
+        run("auto", LOADS["sharegpt"]._replace(programs_each=2), 10, 0, progress)
     for name in arguments.workload or LOADS:
         load = LOADS[name]._replace(programs_each=arguments.programs or LOADS[name].programs_each)
         outcomes: dict[tuple[int, str], list[Outcome]] = {}
