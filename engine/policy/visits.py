@@ -1,7 +1,5 @@
 """Visits: calls that pass though their programs are no residents; the rule is in `gate.py`."""
 
-from math import inf
-
 from autellix.engine.policy.budget import RecomputeBudget
 from autellix.engine.policy.device import Device
 from autellix.engine.policy.pool_time import PoolTime
@@ -44,7 +42,7 @@ class Visits:
         self.blocks_max = visitor_share * device.blocks
         """What a visitor takes at most."""
         self._first: ProgramCache | None = None
-        self._closes_at_ms = inf
+        self._first_since_ms = 0.0
         self._budget = RecomputeBudget(share)
 
     @property
@@ -55,13 +53,13 @@ class Visits:
     def wait_behind(self, first: ProgramCache | None, now_ms: float) -> None:
         """Note which program is the first that waits, if any: it has so much time until nobody passes it any more."""
         if first is not self._first:
-            self._first, self._closes_at_ms = first, now_ms + CLOSE_AFTER_POOLS * self._time.pool_ms
+            self._first, self._first_since_ms = first, now_ms
 
     def may_pass(self, program: ProgramCache, gated: GatedCall, now_ms: float) -> bool:
         """Tell whether a held call may visit."""
         if program.is_resident or not self._share or gated.blocks > self.blocks_max:
             return False
-        if self._closes_at_ms <= now_ms and program is not self._first:
+        if self._first and program is not self._first and self._waited_long(now_ms):
             return False
         if self._budget.opens_in_ms and (gated.blocks > self.blocks_max / 2 or self._brings_back(gated)):
             return False
@@ -78,6 +76,9 @@ class Visits:
         was_open = not self._budget.opens_in_ms
         self._budget.step(step_ms)
         return not was_open and not self._budget.opens_in_ms
+
+    def _waited_long(self, now_ms: float) -> bool:
+        return now_ms - self._first_since_ms >= CLOSE_AFTER_POOLS * self._time.pool_ms
 
     def _brings_back(self, gated: GatedCall) -> bool:
         return any(self._room.lost(gated, has_tier=self._device.is_short))

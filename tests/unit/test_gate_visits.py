@@ -152,6 +152,19 @@ def test_visits_do_not_pass_somebody_for_ever(waited_ms: float, *, passes: bool)
     assert "small" in sut.passed
 
 
+def test_visits_end_also_if_it_was_the_first_before_t_pool_was_known() -> None:
+    """What counts is how long it has been the first, whenever the time of a prompt was measured."""
+    sut = GateWorld()
+    for number in range(3):
+        sut.call(f"a{number}", 19)
+    sut.call("first", 89)
+    sut.compute()
+    sut.wait(10 / 3 * POOL_MS)
+    sut.call("small", 3)
+
+    assert "small" in sut.held
+
+
 def test_residents_do_not_pay() -> None:
     """What a resident computes again is not what visits cost, and it is never held for it."""
     sut = beside_a_resident()
