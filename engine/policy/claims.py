@@ -1,18 +1,61 @@
 """Which blocks of the KV cache programs lay claim to, each counted once however many need it.
 
 A program's blocks are chains: the name of a block stands for its tokens and all before them. So whoever has a block has
-the ones before it, and of any chain it is a first part that others have, which bisection finds.
+the ones before it, and of any chain it is a first part that others have, which bisection finds. A long context costs
+next to nothing to claim again: only what is new of it is looked at, or what nobody else has.
 """
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 
 Block = Hashable
 """The name of a full block: equal names mean equal tokens, up to and including the block."""
 Chain = Sequence[Block]
 """The blocks of one context, in order."""
-Blocks = Mapping[Block, None]
-"""Different blocks, each after those before it in its chains."""
+
+
+def shared_with(chain: Chain, blocks: Container[Block]) -> int:
+    """Return how many blocks of a chain are among others, of whole chains, too: its first ones."""
+    return bisect_left(range(len(chain)), True, key=lambda place: chain[place] not in blocks)  # noqa: FBT003 - not a flag
+
+
+class Chains:
+    """Chains that one program claims, any of them several times, and their blocks, each once."""
+
+    def __init__(self) -> None:
+        self._uses: dict[Block, int] = {}
+        """How many chains end in a block, and how many other blocks follow it directly in a chain."""
+
+    def __len__(self) -> int:
+        """Return how many blocks there are."""
+        return len(self._uses)
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield the blocks, each after those before it in its chains."""
+        return iter(self._uses)
+
+    def add(self, chain: Chain) -> Chain:
+        """Add a chain; return its blocks that no other has."""
+        known = shared_with(chain, self._uses)
+        if known:
+            self._uses[chain[known - 1]] += 1
+        new = chain[known:]
+        self._uses.update(dict.fromkeys(new, 1))
+        return new
+
+    def drop(self, chain: Chain) -> Chain:
+        """Take a chain away, once; return its blocks that no other has.
+
+        Raises:
+            KeyError: when it is not there.
+        """
+        kept = len(chain)
+        while kept and self._uses[chain[kept - 1]] == 1:
+            kept -= 1
+            del self._uses[chain[kept]]
+        if kept:
+            self._uses[chain[kept - 1]] -= 1
+        return chain[kept:]
 
 
 class Claims:
@@ -31,11 +74,11 @@ class Claims:
 
     def of_chain(self, chain: Chain) -> int:
         """Return how many blocks of a chain are claimed: its first ones."""
-        return bisect_left(range(len(chain)), True, key=lambda place: chain[place] not in self._claims)  # noqa: FBT003 - not a flag
+        return shared_with(chain, self._claims)
 
-    def unclaimed(self, blocks: Blocks) -> int:
-        """Return how many of these blocks nobody claims."""
-        return len(blocks) - len(blocks.keys() & self._claims.keys())  # as fast as the smaller of the two is small
+    def unclaimed(self, chains: Iterable[Chain]) -> int:
+        """Return how many blocks of these chains nobody claims, each counted once."""
+        return len(set().union(*(chain[self.of_chain(chain) :] for chain in chains)))
 
     def add(self, blocks: Iterable[Block]) -> None:
         """Let one more program claim these blocks."""
@@ -51,9 +94,3 @@ class Claims:
                 del self._claims[block]
                 released.append(block)
         return released
-
-    def change(self, before: Blocks, after: Blocks) -> list[Block]:
-        """Replace a program's claims by others; return the blocks that nobody claims any more, in order."""
-        self.add(after.keys() - before.keys())
-        gone = before.keys() - after.keys()
-        return self.drop(block for block in before if block in gone) if gone else []

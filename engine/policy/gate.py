@@ -30,6 +30,7 @@ Rules:
 * Time is an argument, milliseconds. An event costs O(log held calls), and a look at residents and own blocks.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from autellix.engine.policy.call import QueuedCall
@@ -39,7 +40,6 @@ from autellix.engine.policy.program_cache import GatedCall, ProgramCache
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 
 LOOKED_AT = 32
-ANSWERS_REMEMBERED = 32
 LONG_GONE_MS = 3_600_000.0  # without a call: then a program is forgotten, as if its end had been told
 
 
@@ -66,13 +66,15 @@ class Gate(GateState):
         blocks = -(-(prompt_tokens + round(self._answer_tokens)) // self._block_tokens)
         gated = GatedCall(call, thread_id, prompt, blocks - len(prompt), self._room.known(prompt), now_ms)
         program.calls[call.call_id] = gated
-        if program.forget_contexts(now_ms - self._residents.away_ms):
+        if forgotten := program.forget_contexts(now_ms - self._residents.away_ms):
+            self._give_up(program, forgotten)
             self._look_at_ms = now_ms  # what it had is room for others
         program.level = call.level
         self._of_call[call.call_id] = program
         self._room.note(program, prompt)
         self._held.add(gated, self._standing(gated))
-        self._room.update(program)
+        if program.is_resident:
+            self._room.claim_call(program, gated)
         if program.is_resident and not self._must_leave(program, now_ms):
             if not self._device.is_short:
                 self._let_pass(program, gated, now_ms)
@@ -112,32 +114,33 @@ class Gate(GateState):
         self._held.add(gated, self._standing(gated))
         self._look_at_ms = now_ms
 
-    def left(self, call_id: CallId, context: Chain, answer_tokens: int, now_ms: float) -> None:
+    def left(self, call_id: CallId, contexts: Sequence[Chain], answer_tokens: int, now_ms: float) -> None:
         """Note that a call is over, wherever it was.
 
         Args:
             call_id: The call.
-            context: The full blocks that it computed, prompt and answer; they are free already.
+            contexts: The full blocks that it computed, prompt and answer, for each answer; they are free already.
             answer_tokens: Tokens of its answer.
             now_ms: When.
         """
         program = self._of_call.pop(call_id)
         gated = program.calls.pop(call_id)
-        if gated.standing is None:
+        has_passed = gated.standing is None
+        if has_passed:
             self._device.ended(gated)
         else:
             self._held.remove(gated)
-        if context:
-            program.leave_context(gated.thread_id, context, now_ms)
-            self._room.note(program, context)
-            self._answer_tokens += (answer_tokens - self._answer_tokens) / ANSWERS_REMEMBERED
+        if any(contexts):
+            self._leave_context(program, gated.thread_id, contexts, now_ms)
+            self._learn_answer(answer_tokens)
+        if program.is_resident or has_passed:
+            self._room.release_call(program, gated)
         program.level = gated.call.level
         program.idle_since_ms = now_ms
         if program.is_leaving and not program.in_flight:
             self._residents.retire(program)
-        self._room.update(program)
         if not program.is_resident:
-            self._room.expose(context)
+            self._room.expose(contexts)
         self._look_at_ms = now_ms
         self._forget_if_over(program)
 
@@ -175,8 +178,23 @@ class Gate(GateState):
         self._held.remove(gated)
         gated.held_ms = now_ms - gated.arrived_at_ms
         if not program.is_resident:
-            self._room.update(program)
+            self._room.claim_call(program, gated)
         return gated.call
+
+    def _leave_context(
+        self, program: ProgramCache, thread_id: ThreadId, contexts: Sequence[Chain], now_ms: float
+    ) -> None:
+        """Note what a call left for its thread, instead of what an earlier one had."""
+        for chain in contexts:
+            self._room.note(program, chain)
+        if program.is_resident:
+            self._room.claim(program, contexts)
+        self._give_up(program, program.leave_context(thread_id, contexts, now_ms))
+
+    def _give_up(self, program: ProgramCache, contexts: Sequence[Chain]) -> None:
+        """Note that contexts of a program are forgotten."""
+        if program.is_resident:
+            self._room.release(program, contexts)
 
     def _pass_residents(self, now_ms: float, newcomer: ProgramCache | None = None) -> list[QueuedCall]:
         """Let residents' held calls pass: a new one's all, or, where the device is short, those that fit in order."""

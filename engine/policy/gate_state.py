@@ -14,7 +14,8 @@ from autellix.engine.policy.visits import Visits
 from autellix.schemas.ids import CallId, ProgramId
 
 ANSWER_TOKENS = 256
-"""Expected of a call before any has ended."""
+"""Expected of a call before any has ended; from then on it counts as one answer among them."""
+ANSWERS_REMEMBERED = 32
 
 
 class GateState:
@@ -47,6 +48,7 @@ class GateState:
         self._held = HeldCalls(small=self._visits.blocks_max)
         self._turnover = Turnover()
         self._answer_tokens = float(ANSWER_TOKENS)
+        self._answers = 1
         self._look_at_ms = inf
 
     @property
@@ -68,6 +70,11 @@ class GateState:
     def held_calls(self) -> list[GatedCall]:
         """Return the held calls, the first first."""
         return list(self._held)
+
+    def _learn_answer(self, tokens: int) -> None:
+        """Expect of calls what the latest have answered, on average."""
+        self._answers = min(self._answers + 1, ANSWERS_REMEMBERED)
+        self._answer_tokens += (tokens - self._answer_tokens) / self._answers
 
     def is_held(self, call_id: CallId) -> bool:
         """Tell whether a call has not passed."""

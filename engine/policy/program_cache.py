@@ -1,10 +1,12 @@
 """What one program has in the KV cache of an engine, and what it wants there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from autellix.engine.policy.call import Level, QueuedCall
-from autellix.engine.policy.claims import Block, Blocks, Chain
+from autellix.engine.policy.claims import Block, Chain, Chains
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 
 THREADS_KEPT = 64
@@ -40,7 +42,8 @@ class GatedCall:
 class Context:
     """What the last call of a thread left."""
 
-    chain: Chain
+    chains: Sequence[Chain]
+    """One for each of its answers."""
     ended_at_ms: float
 
 
@@ -58,7 +61,7 @@ class ProgramCache:
     """So many of these, the first, were in its first prompt."""
     wanted: int = 0
     """Blocks that it needed and nobody claimed when its latest call came that did not pass at once."""
-    claimed: Blocks = field(default_factory=dict)
+    claimed: Chains = field(default_factory=Chains)
     claimed_blank: int = 0
     is_resident: bool = False
     is_leaving: bool = False
@@ -92,32 +95,26 @@ class ProgramCache:
         """Return how many blocks it claims; others may claim them, too."""
         return len(self.claimed) + self.claimed_blank
 
-    def leave_context(self, thread_id: ThreadId, chain: Chain, now_ms: float) -> None:
-        """Note what an ended call of a thread left."""
-        self.contexts.pop(thread_id, None)
-        self.contexts[thread_id] = Context(chain, now_ms)
+    @property
+    def left(self) -> list[Chain]:
+        """Return what its threads left, and no later call of theirs has replaced."""
+        return [*chain.from_iterable(context.chains for context in self.contexts.values())]
+
+    def leave_context(self, thread_id: ThreadId, chains: Sequence[Chain], now_ms: float) -> list[Chain]:
+        """Note what an ended call of a thread left; return what is forgotten for it."""
+        replaced = self.contexts.pop(thread_id, None)
+        self.contexts[thread_id] = Context(chains, now_ms)
+        forgotten = [*replaced.chains] if replaced else []
         if len(self.contexts) > THREADS_KEPT:
-            del self.contexts[next(iter(self.contexts))]
+            forgotten += self._forget_first_context()
+        return forgotten
 
-    def forget_contexts(self, before_ms: float) -> bool:
-        """Forget what threads left that ended their last call before a time; tell whether there was any."""
-        known = len(self.contexts)
-        while self.contexts and (first := next(iter(self.contexts.items())))[1].ended_at_ms < before_ms:
-            del self.contexts[first[0]]
-        return len(self.contexts) < known
+    def forget_contexts(self, before_ms: float) -> list[Chain]:
+        """Forget what threads left that ended their last call before a time; return it."""
+        forgotten: list[Chain] = []
+        while self.contexts and next(iter(self.contexts.values())).ended_at_ms < before_ms:
+            forgotten += self._forget_first_context()
+        return forgotten
 
-    def footprint(self) -> tuple[dict[Block, None], int]:
-        """Return the blocks of all its calls and contexts, each once, and the blanks of its calls."""
-        blocks: dict[Block, None] = {}
-        for context in self.contexts.values():
-            blocks.update(dict.fromkeys(context.chain))
-        for gated in self.calls.values():
-            blocks.update(dict.fromkeys(gated.prompt))
-        return blocks, sum(gated.blank for gated in self.calls.values())
-
-    def in_flight_blocks(self) -> tuple[dict[Block, None], int]:
-        """Return the blocks of the calls in flight, each once, and their blanks."""
-        blocks: dict[Block, None] = {}
-        for gated in self.in_flight:
-            blocks.update(dict.fromkeys(gated.prompt))
-        return blocks, sum(gated.blank for gated in self.in_flight)
+    def _forget_first_context(self) -> Sequence[Chain]:
+        return self.contexts.pop(next(iter(self.contexts))).chains

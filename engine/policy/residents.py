@@ -64,14 +64,20 @@ class Residents:
         program.turns += 1
         program.wanted = 0
         self._programs[program.program_id] = program
-        self._room.update(program)
+        self._room.claim(program, program.left)
+        for gated in program.held:
+            self._room.claim_call(program, gated)
         self._room.keep(program)
 
     def retire(self, program: ProgramCache) -> None:
         """Let a program be a resident no more, if it is one."""
+        if not program.is_resident:
+            return
         program.is_resident = program.is_leaving = False
-        self._programs.pop(program.program_id, None)
-        self._room.update(program)
+        del self._programs[program.program_id]
+        self._room.release(program, program.left)
+        for gated in program.held:
+            self._room.release_call(program, gated)
         if program.held and not program.wanted:  # they waited for the device
             program.wanted = self._room.needed_by(program)
 

@@ -12,11 +12,11 @@ Rules:
   beginning is gone.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Protocol
 
-from autellix.engine.policy.claims import Block, Chain, Claims
+from autellix.engine.policy.claims import Block, Chain, Claims, shared_with
 from autellix.engine.policy.program_cache import GatedCall, ProgramCache
 
 
@@ -91,38 +91,54 @@ class Room:
 
     def needed_by(self, program: ProgramCache) -> int:
         """Return how many blocks a program needs, as a resident, that nobody claims."""
-        blocks, blank = program.footprint()
-        return self._claims.unclaimed(blocks) + blank - program.claimed_blank
+        chains = [*program.left, *(gated.prompt for gated in program.calls.values())]
+        blank = sum(gated.blank for gated in program.calls.values())
+        return self._claims.unclaimed(chains) + blank - program.claimed_blank
 
     def note(self, program: ProgramCache, chain: Chain) -> None:
         """Note that a program has, or is going to have, these blocks."""
         if not program.had:
             program.first_blocks = len(chain)
-        new = [block for block in chain if block not in program.had]
+        new = chain[shared_with(chain, program.had) :]
         program.had.update(dict.fromkeys(new))
         self._had.add(new)
 
-    def update(self, program: ProgramCache) -> None:
-        """Let a program claim what it may claim now."""
-        blocks, blank = program.footprint() if program.is_resident else program.in_flight_blocks()
-        released = self._claims.change(program.claimed, blocks)
-        self._blank += blank - program.claimed_blank
-        program.claimed, program.claimed_blank = blocks, blank
-        self._cache.expose(released)
+    def claim(self, program: ProgramCache, chains: Iterable[Chain]) -> None:
+        """Let a program claim chains, beside what it claims already."""
+        for chain in chains:
+            self._claims.add(program.claimed.add(chain))
+
+    def release(self, program: ProgramCache, chains: Iterable[Chain]) -> None:
+        """Let a program claim chains no more, each of them once; expose what nobody claims then."""
+        for chain in chains:
+            self._cache.expose(self._claims.drop(program.claimed.drop(chain)))
+
+    def claim_call(self, program: ProgramCache, gated: GatedCall) -> None:
+        """Let a program claim what a call of it needs."""
+        self.claim(program, [gated.prompt])
+        self._add_blank(program, gated.blank)
+
+    def release_call(self, program: ProgramCache, gated: GatedCall) -> None:
+        """Let a program claim no more what a call of it needs."""
+        self.release(program, [gated.prompt])
+        self._add_blank(program, -gated.blank)
 
     def keep(self, program: ProgramCache) -> None:
         """Let what a new resident claims be exposed no more: all of it, lest a block outlast its beginning."""
-        self._cache.keep(program.claimed)
+        self._cache.keep([*program.claimed])
 
-    def expose(self, blocks: Collection[Block]) -> None:
-        """Expose those of some blocks that nobody claims."""
-        self._cache.expose([block for block in blocks if block not in self._claims])
+    def expose(self, chains: Iterable[Chain]) -> None:
+        """Expose those blocks of some chains that nobody claims."""
+        for chain in chains:
+            self._cache.expose(chain[self._claims.of_chain(chain) :])
 
     def forget(self, program: ProgramCache) -> None:
-        """Take all claims of a program that is over."""
-        self._cache.expose(self._claims.drop(program.claimed))
-        self._blank -= program.claimed_blank
+        """Give up what a program had that is over and claims nothing any more."""
         first = set(islice(program.had, program.first_blocks))
         useless = self._had.drop(program.had)
         self._cache.orphan([block for block in useless if block in first])
         self._cache.evict([block for block in useless if block not in first])
+
+    def _add_blank(self, program: ProgramCache, blocks: int) -> None:
+        program.claimed_blank += blocks
+        self._blank += blocks

@@ -72,7 +72,7 @@ class Entrance:
         if self._gate:
             had = live.tokens - 1 if live.generated else live.computed  # a preempted call's blocks may still be cached
             context = live.call.keys[: had // self._block_size]
-            self._gate.left(live.call.call_id, context, live.generated, now_ms)
+            self._gate.left(live.call.call_id, [context], live.generated, now_ms)
 
     def over(self, program_id: ProgramId, now_ms: float) -> None:
         """Note that a program is over."""

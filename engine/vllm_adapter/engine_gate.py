@@ -9,7 +9,6 @@ Rules:
   vLLM's own copies in CPU memory, and budgets on them (`cpu_tier.py`).
 """
 
-from itertools import chain
 from typing import Any
 
 from vllm.logger import init_logger
@@ -103,8 +102,7 @@ class EngineGate:
             return
         del self._computed[call_id]
         state.held_ms = self._gate.held_ms(call_id, now_ms)
-        context = list(dict.fromkeys(chain.from_iterable(computed)))
-        self._gate.left(call_id, context, state.output_tokens + request.num_output_tokens, now_ms)
+        self._gate.left(call_id, computed, state.output_tokens + request.num_output_tokens, now_ms)
         if state.facts.came_past_the_worker:
             self._gate.over(state.facts.program_id, now_ms)
 

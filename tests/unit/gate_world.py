@@ -6,6 +6,7 @@ is given: what a test asks of it is what was exposed and evicted.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
+from itertools import pairwise
 
 from autellix.engine.policy.call import QueuedCall
 from autellix.engine.policy.gate import Gate
@@ -21,7 +22,7 @@ NEVER = float("inf")
 
 def blocks(name: str, count: int, *, after: Sequence[str] = ()) -> list[str]:
     """Return a chain: other blocks, then as many as are missing of `count`, which bear this name."""
-    return [*after, *(f"{name}{place}" for place in range(len(after), count))]
+    return [*after, *(f"{name}.{place}" for place in range(len(after), count))]
 
 
 class Cache:
@@ -122,6 +123,8 @@ class GateWorld:
         """Calls, in the order in which they passed."""
         self.queued: dict[str, QueuedCall] = {}
         self._prompts: dict[str, list[str]] = {}
+        self._before: dict[str, str] = {}
+        """What stands before each block, in whatever chain."""
 
     def call(
         self,
@@ -145,6 +148,7 @@ class GateWorld:
         """
         program_id = ProgramId(program or name)
         chain = blocks(program_id, prompt) if isinstance(prompt, int) else prompt
+        self._check(chain)
         queued = QueuedCall(CallId(name), program_id, ProgramFacts(), self.now_ms, priority, "plas", lo_ms=level_ms)
         queued.place = len(self._prompts)
         self.queued[name], self._prompts[name] = queued, chain
@@ -170,9 +174,10 @@ class GateWorld:
         if context is None:
             context = [*chain, f"{name}'s answer"]
         left = blocks(program_id, context) if isinstance(context, int) else context
+        self._check(left)
         self.cache.let_go(chain)
         self.cache.there.update(left)
-        self.gate.left(CallId(name), left, ANSWER_TOKENS, self.now_ms)
+        self.gate.left(CallId(name), [left], ANSWER_TOKENS, self.now_ms)
         return self.open()
 
     def abort(self, name: str) -> list[str]:
@@ -220,6 +225,10 @@ class GateWorld:
     def used(self) -> int:
         """Return how many blocks are claimed."""
         return self.gate._room.used
+
+    def _check(self, chain: Sequence[str]) -> None:
+        """Check that a block's name stands for all before it, too."""
+        assert all(self._before.setdefault(block, before) == before for before, block in pairwise(["", *chain]))
 
     def _pass(self, name: str) -> None:
         self.passed.append(name)

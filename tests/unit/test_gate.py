@@ -50,7 +50,7 @@ def test_what_a_thread_leaves_is_kept() -> None:
     sut.end("a3", blocks("two", 6))
 
     assert 11 + 6 == sut.used
-    assert [f"two{place}" for place in range(6, 25)] == sut.cache.exposed
+    assert [f"two.{place}" for place in range(6, 25)] == sut.cache.exposed
 
 
 def test_what_a_thread_left_long_ago_is_not_kept() -> None:

@@ -211,10 +211,22 @@ def test_expected_answers() -> None:
     for number in range(200):
         sut.call(f"a{number}", 0, program="a")
         sut.queued.pop(f"a{number}")
-        sut.gate.left(CallId(f"a{number}"), ["answer"], 4 * ANSWER_TOKENS, sut.now_ms)
+        sut.gate.left(CallId(f"a{number}"), [["answer"]], 4 * ANSWER_TOKENS, sut.now_ms)
     sut.call("b", 10)
 
     assert 1 + (10 + 4) == sut.used
+
+
+@pytest.mark.parametrize(("answers", "expected"), [(1, 640), (3, 832), (31, 1000)])
+def test_the_first_answers_count_fully(answers: int, expected: int) -> None:
+    """What is expected before anything is known is forgotten with the first answers, not with the hundredth."""
+    sut = GateWorld()
+    for number in range(answers):
+        sut.call(f"a{number}", 0, program="a")
+        sut.queued.pop(f"a{number}")
+        sut.gate.left(CallId(f"a{number}"), [["answer"]], 1024, sut.now_ms)
+
+    assert expected == round(sut.gate._answer_tokens)
 
 
 def test_what_is_claimed_again_is_kept() -> None:

@@ -107,7 +107,7 @@ class GateMachine(RuleBasedStateMachine):
         for program in self.live:
             chains = [gated.prompt for gated in program.calls.values() if program.is_resident or not gated.standing]
             if program.is_resident:
-                chains += [context.chain for context in program.contexts.values()]
+                chains += program.left
             assert set().union(*chains) == set(program.claimed)
             found.update(*chains)
             blank += program.claimed_blank
@@ -136,7 +136,7 @@ class GateMachine(RuleBasedStateMachine):
     def nobody_waits_in_vain(self) -> None:
         """While all programs fit together nobody is held, but for one that is to leave until it has left."""
         chains = [gated.prompt for program in self.live for gated in program.calls.values()]
-        chains += [context.chain for program in self.live for context in program.contexts.values()]
+        chains += [chain for program in self.live for chain in program.left]
         blank = sum(gated.blank for program in self.live for gated in program.calls.values())
         if len(set().union(*chains)) + blank <= ADMIT_UP_TO * BLOCKS:  # then what runs fits on the device, too
             assert not self.sut.held or any(program.is_leaving for program in self.live)
@@ -270,12 +270,12 @@ class Crowd:
         for event in (
             lambda: self.arrive("new", 40),
             lambda: self.arrive("first", 59),
-            lambda: self.gate.left(CallId(f"c{self.number}"), self.chain("first", 59), 256, 0.0),
+            lambda: self.gate.left(CallId(f"c{self.number}"), [self.chain("first", 59)], 256, 0.0),
             lambda: self.gate.reranked(self.gate.held_calls[-1].call, 0.0),
             lambda: self.gate.passing(0.0),
             lambda: self.gate.left(self.gate.held_calls[1].call.call_id, [], 0, 0.0),
             lambda: self.gate.passing(0.0),
-            lambda: self.gate.left(CallId("c1"), self.chain("first", 59), 256, 0.0),
+            lambda: self.gate.left(CallId("c1"), [self.chain("first", 59)], 256, 0.0),
             lambda: self.gate.over(ProgramId("first"), 0.0),
             lambda: self.gate.passing(0.0),
         ):

@@ -74,7 +74,7 @@ class Agents:
     def _call(self, program: str, thread: str, largest: int) -> None:
         name = f"{program}-{thread}-{self._orders}"
         count = self._chance.randrange(largest)
-        prompt = blocks(f"{program}{thread}-", count, after=blocks(program, count // 2))
+        prompt = blocks(f"{program}{thread}/{count // 2}-", count, after=blocks(program, count // 2))
         self._after[name] = lambda: self._think(program, thread, largest)
         self.sut.call(name, prompt, program=program, thread=thread, level_ms=self._chance.choice([1.0, 2.0]))
         self._at(PROMOTED_AFTER_MS, lambda: self._promote(name))

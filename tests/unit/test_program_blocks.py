@@ -234,7 +234,7 @@ class Programs:
         assert passes or self.gate.passing(self.now_ms) == [call]
         assert self.pool.serve(request)
         self.pool.manager.free(self.pool.running.pop())
-        self.gate.left(call.call_id, names, 1, self.now_ms)
+        self.gate.left(call.call_id, [names], 1, self.now_ms)
         return request
 
 
@@ -263,9 +263,9 @@ def test_only_what_nobody_claims_is_exposed() -> None:
         assert pool.serve(request)
         pool.manager.free(request)
     room, resident = Room(BLOCKS, pool.blocks), ProgramCache(ProgramId("resident"), is_resident=True)
-    resident.leave_context(ThreadId("main"), requests[1].block_hashes, 0.0)
-    room.update(resident)
-    room.expose([*requests[0].block_hashes, *requests[1].block_hashes])
+    resident.leave_context(ThreadId("main"), [requests[1].block_hashes], 0.0)
+    room.claim(resident, resident.left)
+    room.expose([request.block_hashes for request in requests])
     for newcomer in ([3] * 14 * BLOCK_SIZE, [4] * 14 * BLOCK_SIZE):
         assert pool.serve(vllm_request(f"newcomer-{newcomer[0]}", newcomer))
 

@@ -205,28 +205,28 @@ def test_some_are_held() -> None:
 def idle() -> SimulatedEngine:
     """Return an engine of 100 blocks with a resident between two calls and a call that is held, at 200 ms.
 
-    A step takes 10 ms and a prompt token one. A call is expected to answer 256 tokens, a little less after one of one.
+    A step takes 10 ms and a prompt token one. A call is expected to answer 256 tokens, half of it after one of one.
     """
     queues = call_queues(policy_named("atlas"), first_quantum_ms=20, queues=6, beta=8.0, fit_ladder=False)
     timing = StepTiming(fixed_ms=10, prefill_token_ms=1, decoding_call_ms=0, context_token_ms=0)
     engine = SimulatedEngine(queues, timing, options(kv_tokens=400))
     for name, at_ms in (("a", 0.0), ("b", 200.0)):
         engine.advance(at_ms)
-        keys = [ord(name) * 1000 + place for place in range(25)]
-        engine.add(SimulatedCall(CallId(name), ProgramId(name), ProgramFacts(), 100, 1, keys), at_ms)
+        keys = [ord(name) * 1000 + place for place in range(45)]
+        engine.add(SimulatedCall(CallId(name), ProgramId(name), ProgramFacts(), 180, 1, keys), at_ms)
     return engine
 
 
-T_POOL_MS = 400 * 110 / 100
+T_POOL_MS = 400 * 190 / 180
 """From the one step that there was."""
 
 
 def test_an_idle_engine_wakes_for_a_held_call(idle: SimulatedEngine) -> None:
     """It looks again when the resident has been away for T_pool, and at no time before."""
     ((_, held),) = idle.advance(200.0)
-    assert Held(CallId("b"), order="atlas", programs_ahead=0, wanted_tokens=4 * 87, free_tokens=4 * 65) == held
+    assert Held(CallId("b"), order="atlas", programs_ahead=0, wanted_tokens=4 * 77, free_tokens=4 * 45) == held
     at_ms = idle.next_ms
-    assert at_ms == pytest.approx(110 + T_POOL_MS)
+    assert at_ms == pytest.approx(190 + T_POOL_MS)
     ((_, started),) = idle.advance(at_ms)
     ((_, ended),) = idle.advance(idle.next_ms)
 
