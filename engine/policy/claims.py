@@ -16,7 +16,7 @@ Chain = Sequence[Block]
 
 def shared_with(chain: Chain, blocks: Container[Block]) -> int:
     """Return how many blocks of a chain are among others, of whole chains, too: its first ones."""
-    return bisect_left(range(len(chain)), True, key=lambda place: chain[place] not in blocks)  # noqa: FBT003 - not a flag
+    return bisect_left(chain, True, key=lambda block: block not in blocks)  # noqa: FBT003 - not a flag
 
 
 class Chains:

@@ -27,7 +27,8 @@ Rules:
 * With a tier of KV in CPU memory, larger than the engine's own, "all blocks" are the tier's, but for a visitor's size:
   the engine copies what it computes there, and back when it is needed. What runs at once must fit on the device still
   (`device.py`): a resident's calls may be held, too, until those that run have ended.
-* Time is an argument, milliseconds. An event costs O(log held calls), and a look at residents and own blocks.
+* Time is an argument, milliseconds. An event costs O(log held calls), and a look at the residents, and at those blocks
+  of the call that are new, or that it alone had: a resident's long context costs no more than a short one.
 """
 
 from collections.abc import Sequence

@@ -8,8 +8,8 @@ Rules:
 * Several blocks may hold one content. What is done to a content is done to all of them that are free.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
-from itertools import takewhile
 
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import BlockHash, FreeKVCacheBlockQueue, KVCacheBlock, make_block_hash_with_group_id
@@ -89,9 +89,12 @@ class ProgramBlocks:
         self._tier = tier
         self._free = pool.free_block_queue = FreeBlocks(pool.free_block_queue.get_all_free_blocks())
 
-    def cached(self, chain: Collection[BlockHash]) -> int:
-        """Return how many blocks of a chain are cached, counted up to the first that is not."""
-        return sum(1 for _ in takewhile(self._is_cached, chain))
+    def cached(self, chain: Sequence[BlockHash]) -> int:
+        """Return how many blocks of a chain are cached: its first ones, found by bisection.
+
+        Who takes up a block takes up those before it and frees them later, so they are evicted later, too.
+        """
+        return bisect_left(chain, True, key=lambda name: not self._is_cached(name))  # noqa: FBT003 - not a flag
 
     def in_tier(self, chain: Sequence[BlockHash], first: int) -> int:
         """Return how many blocks of a chain, from the `first` on, the tier holds, counted up to the first it lacks."""
