@@ -8,7 +8,16 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from autellix.schemas.messages import AnyCallEvent, CallEnd, EngineEvent, Event, Frame, ProgramEnd, ProgramEvent
+from autellix.schemas.messages import (
+    AnyCallEvent,
+    CallEnd,
+    DurableLoad,
+    EngineEvent,
+    Event,
+    Frame,
+    ProgramEnd,
+    ProgramEvent,
+)
 
 T = TypeVar("T")
 
@@ -64,3 +73,4 @@ PROGRAM_ENDS: Decoder[ProgramEnd] = Decoder(ProgramEnd)
 CALL_EVENTS: Decoder[AnyCallEvent] = Decoder(AnyCallEvent)
 CALL_ENDS: Decoder[CallEnd] = Decoder(CallEnd)
 ENGINE_EVENTS: Decoder[EngineEvent] = Decoder(EngineEvent)
+DURABLE_EVENTS: Decoder[DurableLoad] = Decoder(DurableLoad)

@@ -176,6 +176,26 @@ class EngineLoad(Message, tag="engine.load", frozen=True, kw_only=True):
     at_ms: float
 
 
+class DurableLoad(Message, tag="durable.load", frozen=True, kw_only=True):
+    """The heartbeat of an instance of the service that keeps durable calls."""
+
+    instance: str
+    """Another one after each start."""
+    available: bool
+    """Whether JetStream is there; else new calls are refused, and none are tried."""
+    pending: int
+    """Calls that have no result yet, with all instances together, when JetStream was last there."""
+    trying: int
+    """Those that this instance has in the pipeline."""
+    tries: int
+    """How often it tried a call since its start; as all below."""
+    finished: int
+    """Results that were kept, answers."""
+    failed: int
+    """Results that were kept, errors."""
+    at_ms: float
+
+
 class EngineDown(Message, tag="engine.down", frozen=True, kw_only=True):
     """An engine left, by its own word or because its heartbeat stopped."""
 

@@ -21,6 +21,7 @@ from autellix.schemas.events import (
     CallRouted,
     CallStarted,
     CallSubmitted,
+    DurableLoad,
     EngineDown,
     EngineLoad,
     EngineUp,
@@ -81,7 +82,7 @@ CallEnd = CallFinished | CallFailed | CallCancelled
 CallTurn = CallHeld | CallStarted | CallPreempted | CallResumed
 AnyCallEvent = CallSubmitted | CallAdmitted | CallRouted | CallTurn | CallEnd
 EngineEvent = EngineUp | EngineLoad | EngineDown
-Event = ProgramEvent | AnyCallEvent | EngineEvent
+Event = ProgramEvent | AnyCallEvent | EngineEvent | DurableLoad
 Frame = Accepted | Chunk | Finished | Failed
 SessionAnswer = SessionStarted | SessionTouched | SessionEnded | CancelAccepted | Failed
 TableAnswer = ProgramList | ProgramRecord | EngineList | EngineLoad | MetricsText | Failed
@@ -112,6 +113,7 @@ __all__ = [
     "Chunk",
     "ControlEngine",
     "DurableCall",
+    "DurableLoad",
     "EndSession",
     "EngineDown",
     "EngineEvent",

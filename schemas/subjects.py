@@ -29,9 +29,10 @@ CALL_SUBMITTED_EVENT: Final = "autellix.events.call.submitted"
 CALL_ROUTED_EVENT: Final = "autellix.events.call.routed"
 CALL_STARTED_EVENT: Final = "autellix.events.call.started"
 ENGINE_EVENTS: Final = "autellix.events.engine.*"
+DURABLE_EVENTS: Final = "autellix.events.durable.*"
 
 EVENT_STREAM: Final = "AUTELLIX_EVENTS"
-"""The JetStream stream that keeps every event but `engine.load`."""
+"""The JetStream stream that keeps every event but the heartbeats `engine.load` and `durable.load`."""
 KEPT_EVENTS: Final = (PROGRAM_EVENTS, CALL_EVENTS, "autellix.events.engine.up", "autellix.events.engine.down")
 
 CALL_SUBMITTED: Final = "autellix.internal.calls.submitted"

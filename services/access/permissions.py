@@ -140,6 +140,7 @@ USERS: Final = {
             *INBOXES,
             *(subjects.CALLS_SUBMIT, subjects.CALLS_CANCEL),
             *map(tenants.any_subject_of, (subjects.CALLS_SUBMIT, subjects.CALLS_CANCEL)),
+            subjects.DURABLE_EVENTS,
             *(subjects.CALL_QUEUED, f"$JS.ACK.{QUEUE}.>", "$KV.AUTELLIX_RESULTS.>"),
             *(
                 f"$JS.API.STREAM.{what}.{stream}"

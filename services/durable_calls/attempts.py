@@ -13,6 +13,7 @@ from autellix.schemas.ids import CallId
 from autellix.schemas.messages import Accepted, CancelCalls, Chunk, Failed, Finished, SubmitCall
 from autellix.services.bus import Bus, BusDownError, Delivery, PayloadTooLargeError, Subscription
 from autellix.services.durable_calls.core import CANCELLED, TOO_LARGE, Result, failed
+from autellix.services.durable_calls.reporting import Done
 from autellix.services.failures import BAD_FRAME, BUS_DOWN, NO_SESSION_MANAGER
 
 log = structlog.get_logger()
@@ -76,9 +77,10 @@ class Attempt:
 class Attempts:
     """The tries of one instance, `async with`; one that is given up is cancelled in the pipeline."""
 
-    def __init__(self, bus: Bus, accept_s: float) -> None:
+    def __init__(self, bus: Bus, accept_s: float, done: Done) -> None:
         self._bus = bus
         self._accept_s = accept_s
+        self._done = done
         self._prefix = bus.new_inbox()
         self._by_token: dict[str, Attempt] = {}
         self._by_key: dict[str, Attempt] = {}
@@ -102,10 +104,13 @@ class Attempts:
         """Try a call once, and return how that ended."""
         attempt, token = Attempt(self._bus.reconnects), uuid.uuid4().hex
         self._by_token[token] = self._by_key[key] = attempt
+        self._done.tries += 1
+        self._done.trying += 1
         try:
             await self._submit(attempt, token, request, tenant, trace)
             return await attempt.ended(self._accept_s, within_s)
         finally:
+            self._done.trying -= 1
             del self._by_token[token], self._by_key[key]
             if not attempt.over and attempt.call_id:
                 await self._give_up(attempt.call_id, tenant)

@@ -10,6 +10,7 @@ import structlog
 from autellix.schemas.base import Message
 from autellix.services.core import Out
 from autellix.services.durable_calls.core import ANSWER_TOO_LARGE, DurableCalls, Record, Result
+from autellix.services.durable_calls.reporting import Done
 from autellix.services.durable_calls.store import TROUBLE, ConflictError, Store
 from autellix.services.nats_bus import NatsBus
 from autellix.services.publishing import publish
@@ -26,10 +27,11 @@ POLL_S: Final = 0.01
 class Results:
     """The results of one instance."""
 
-    def __init__(self, bus: NatsBus, store: Store, core: DurableCalls, now_ms: Callable[[], float]) -> None:
+    def __init__(self, bus: NatsBus, store: Store, core: DurableCalls, done: Done, now_ms: Callable[[], float]) -> None:
         self._bus = bus
         self._store = store
         self._core = core
+        self._done = done
         self._now_ms = now_ms
 
     async def end(self, key: str, nonce: str, result: Result) -> bool:
@@ -55,6 +57,7 @@ class Results:
                 self._store.failed(error)
                 await asyncio.sleep(AGAIN_S)
             else:
+                self._done.ended(result)
                 await self.tell(record)
                 return True
 

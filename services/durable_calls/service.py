@@ -19,6 +19,7 @@ from autellix.services.durable_calls.attempts import Attempts
 from autellix.services.durable_calls.core import DurableCalls
 from autellix.services.durable_calls.intake import Intake
 from autellix.services.durable_calls.listens import LISTENS
+from autellix.services.durable_calls.reporting import Done, report
 from autellix.services.durable_calls.results import Results
 from autellix.services.durable_calls.store import TROUBLE, Store
 from autellix.services.durable_calls.work import Workers
@@ -29,6 +30,8 @@ log = structlog.get_logger()
 
 DRAIN_S: Final = 20.0
 """How long tries may end when the service is stopped; below systemd's TimeoutStopSec."""
+REPORT_S: Final = 2.0
+"""Between two heartbeats."""
 
 
 class DurableCallsService:
@@ -41,13 +44,17 @@ class DurableCallsService:
         *,
         now_ms: Callable[[], float] = wall_ms,
         drain_s: float = DRAIN_S,
+        report_s: float = REPORT_S,
     ) -> None:
         core = DurableCalls(settings)
         self._bus = bus
         self._drain_s = drain_s
+        self._report_s = report_s
         self.store = Store(bus, settings)
-        self.attempts = Attempts(bus, settings.accept_s)
-        self.results = Results(bus, self.store, core, now_ms)
+        self._now_ms = now_ms
+        self._done = Done()
+        self.attempts = Attempts(bus, settings.accept_s, self._done)
+        self.results = Results(bus, self.store, core, self._done, now_ms)
         self._intake = Intake(self.store, core, self.results, self.attempts, now_ms)
         self._workers = Workers(self.store, core, self.results, self.attempts, settings, now_ms)
         self._handling: set[asyncio.Task[None]] = set()
@@ -69,6 +76,9 @@ class DurableCallsService:
                 life.push_async_callback(heard.unsubscribe)
             await self._bus.flush()
             life.callback(asyncio.create_task(self.store.keep_open()).cancel)
+            life.callback(
+                asyncio.create_task(report(self._bus, self.store, self._done, self._now_ms, self._report_s)).cancel
+            )
             self._life = life.pop_all()
         return self
 

@@ -128,6 +128,10 @@ class Store:
             self._bytes_until_s = time.monotonic() + ROOM_S
         return self._bytes < ROOM * self._settings.results_max_bytes
 
+    async def pending(self) -> int:
+        """Return how many calls are in the queue, those that are being tried among them."""
+        return int((await self._bus.jetstream().stream_info(STREAM)).state.messages)
+
     async def read(self, key: str) -> Kept:
         """Return the record under a key."""
         try:

@@ -20,6 +20,7 @@ from autellix.schemas.messages import (
     CallFailed,
     CallFinished,
     CallSubmitted,
+    DurableLoad,
     EngineDown,
     EngineLoad,
     ProgramEnded,
@@ -27,6 +28,7 @@ from autellix.schemas.messages import (
     ProgramStarted,
 )
 from autellix.services.core import Out, Reply
+from autellix.services.metrics.durable import DurableNumbers
 from autellix.services.metrics.numbers import LABELS_MAX, Begun, Counter, Histogram, Live
 from autellix.services.metrics.programs import Program, ProgramNumbers
 
@@ -75,6 +77,7 @@ class MetricsCore:
         self.output_tokens = Counter()
         self.preemptions = Counter()
         self.engines: dict[EngineId, EngineReport] = {}
+        self.durable = DurableNumbers(self._silence_ms)
 
     def handle(self, message: Message, now_ms: float, reply: Reply | None = None) -> Iterable[Out]:  # noqa: ARG002 the core's signature
         """Count one event."""
@@ -91,12 +94,15 @@ class MetricsCore:
                 self._engine_reported(message, now_ms)
             case EngineDown():
                 self._engine_down(message)
+            case DurableLoad():
+                self.durable.reported(message, now_ms)
         return ()
 
     def tick(self, now_ms: float) -> Iterable[Out]:
         """Forget what must be over."""
         self.calls_live.expire(now_ms)
         self.programs.tick(now_ms)
+        self.durable.tick(now_ms)
         for engine_id, report in list(self.engines.items()):
             if now_ms - report.heard_at_ms > FORGET_MS:
                 del self.engines[engine_id]

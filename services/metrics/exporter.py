@@ -39,6 +39,7 @@ class Exporter(Collector):
         yield from self._programs()
         yield from self._calls()
         yield from self._engines()
+        yield from self._durable()
 
     def _programs(self) -> Iterator[Metric]:
         programs = self._core.programs
@@ -87,6 +88,17 @@ class Exporter(Collector):
             steps.add_metric([report.load.engine_id], report.load.steps)
             info.add_metric([report.load.engine_id, report.load.policy], 1)
         yield from (steps, info)
+
+    def _durable(self) -> Iterator[Metric]:
+        durable = self._core.durable
+        now = durable.gauges(self._now_ms())
+        text = "Instances that report and can keep durable calls."
+        yield GaugeMetricFamily("autellix_durable_calls_up", text, now["up"])
+        yield GaugeMetricFamily("autellix_durable_calls_pending", "Durable calls without a result.", now["pending"])
+        yield GaugeMetricFamily("autellix_durable_calls_trying", "Of these, those in the pipeline.", now["trying"])
+        yield CounterMetricFamily("autellix_durable_tries", "Times that a durable call was tried.", durable.tries)
+        text = "Results of durable calls that were kept."
+        yield _counter("autellix_durable_results", text, durable.results, label_name="outcome")
 
 
 def _counter(name: str, text: str, counter: Counter, *, label_name: str = "engine") -> Metric:

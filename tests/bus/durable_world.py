@@ -94,7 +94,7 @@ class World:
         """Return an instance that is not started yet."""
         bus = await connect(self.server.url, name="durable")
         wanted = DurableCallsSettings(**{**SETTINGS, **settings})
-        service = DurableCallsService(bus, wanted, now_ms=self.now_ms, drain_s=0.1)
+        service = DurableCallsService(bus, wanted, now_ms=self.now_ms, drain_s=0.1, report_s=0.1)
         self._instances.append((service, bus))
         return service, bus
 

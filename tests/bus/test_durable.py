@@ -6,12 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from autellix.schemas import subjects
-from autellix.schemas.codec import encode
+from autellix.schemas.codec import DURABLE_EVENTS, encode
 from autellix.schemas.ids import CallId, ProgramId
 from autellix.schemas.messages import (
     Accepted,
     CallResult,
     CancelCalls,
+    DurableLoad,
     Failed,
     Finished,
     Frame,
@@ -19,9 +20,10 @@ from autellix.schemas.messages import (
     SubmitCall,
 )
 from autellix.services.durable_calls.store import BUCKET, CONSUMER, STREAM
-from tests.bus.durable_world import PATIENCE_S, SLOW, response
+from tests.bus.durable_world import PATIENCE_S, SETTINGS, SLOW, response
 
 if TYPE_CHECKING:
+    from autellix.services.bus import Delivery
     from tests.bus.durable_world import World
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
@@ -41,6 +43,31 @@ async def test_once_by_id(durable: World) -> None:
     assert again[0].replayed
     assert response(first[-1]) == response(again[-1]) == response(found.result)
     assert durable.executions() == 1
+
+
+async def test_what_it_reports(durable: World) -> None:
+    """Its heartbeat tells what is in the queue, what is being tried, and what has a result."""
+    bus, heard = await durable.connect(), asyncio.Queue[DurableLoad]()
+
+    async def take(delivery: Delivery) -> None:
+        await heard.put(DURABLE_EVENTS.decode(delivery.data))
+
+    await bus.subscribe(subjects.DURABLE_EVENTS, take)
+    await bus.flush()
+    await durable.start()
+    idle = await heard.get()
+    inboxes = [await durable.submit(f"mine-{number}", SLOW) for number in range(6)]
+    async with asyncio.timeout(PATIENCE_S):
+        while (busy := await heard.get()).trying < SETTINGS["concurrency"]:
+            pass
+        for inbox in inboxes:
+            await inbox.frames()
+        while (done := await heard.get()).pending:
+            pass
+
+    assert (idle.available, idle.pending, idle.tries) == (True, 0, 0)
+    assert (busy.pending, busy.tries, busy.finished) == (6, 4, 0)
+    assert (done.trying, done.tries, done.finished, done.failed) == (0, 6, 6, 0)
 
 
 async def test_who_joins_a_pending_call(durable: World) -> None:
