@@ -74,6 +74,7 @@ class Gate(GateState):
         self._of_call[call.call_id] = program
         self._room.note(program, prompt)
         self._held.add(gated, self._standing(gated))
+        self._residents.called(program)
         if program.is_resident:
             self._room.claim_call(program, gated)
         if program.is_resident and not self._must_leave(program, now_ms):
@@ -138,6 +139,7 @@ class Gate(GateState):
             self._room.release_call(program, gated)
         program.level = gated.call.level
         program.idle_since_ms = now_ms
+        self._residents.left(program)
         if program.is_leaving and not program.in_flight:
             self._residents.retire(program)
         if not program.is_resident:

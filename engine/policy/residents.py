@@ -1,6 +1,7 @@
 """The programs whose caches are kept in an engine, and when they have to leave; the rules are in `gate.py`."""
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from math import inf
 
 from autellix.engine.policy.call import Level
@@ -29,6 +30,10 @@ class Residents:
         self._time = time
         self._turn_pools = turn_pools
         self._programs: dict[ProgramId, ProgramCache] = {}
+        self._in_turn: list[dict[ProgramId, ProgramCache]] = [{} for _ in turn_pools]
+        """The same by the turn they are in, those that have been in it the longest first."""
+        self._idle: dict[ProgramId, ProgramCache] = {}
+        """Those at a call boundary, those away the longest first."""
 
     def __len__(self) -> int:
         return len(self._programs)
@@ -63,7 +68,7 @@ class Residents:
         program.is_resident, program.resident_since_ms = True, now_ms
         program.turns += 1
         program.wanted = 0
-        self._programs[program.program_id] = program
+        self._programs[program.program_id] = self._in_turn[self._turn_of(program)][program.program_id] = program
         self._room.claim(program, program.left)
         for gated in program.held:
             self._room.claim_call(program, gated)
@@ -74,24 +79,32 @@ class Residents:
         if not program.is_resident:
             return
         program.is_resident = program.is_leaving = False
-        del self._programs[program.program_id]
+        del self._programs[program.program_id], self._in_turn[self._turn_of(program)][program.program_id]
+        self._idle.pop(program.program_id, None)
         self._room.release(program, program.left)
         for gated in program.held:
             self._room.release_call(program, gated)
         if program.held and not program.wanted:  # they waited for the device
             program.wanted = self._room.needed_by(program)
 
+    def called(self, program: ProgramCache) -> None:
+        """Note that a call of a program has come."""
+        self._idle.pop(program.program_id, None)
+
+    def left(self, program: ProgramCache) -> None:
+        """Note that a call of a program is over."""
+        if program.is_resident and not program.calls:
+            self._idle[program.program_id] = program
+
     def retire_absent(self, now_ms: float) -> None:
         """Let those leave that have been away for too long."""
-        for program in list(self._idle()):
-            if program.idle_since_ms + self.away_ms <= now_ms:
-                self.retire(program)
+        while self._idle and self._is_back_by_ms() <= now_ms:
+            self.retire(next(iter(self._idle.values())))
 
     def next_change_ms(self, now_ms: float) -> float:
-        """Return when one at a call boundary may have to leave; infinite if that is never."""
-        away = min((program.idle_since_ms + self.away_ms for program in self._idle()), default=inf)
-        ends = (self._turn_ends_ms(program) for program in self._programs.values() if not program.in_flight)
-        return min(away, min((end for end in ends if end > now_ms), default=inf))
+        """Return a time before which nobody has to leave who has not now; infinite if that is never."""
+        next_ends = (next((end for end in ends if end > now_ms), inf) for ends in map(self._ends_ms, self._in_turn))
+        return min(self._is_back_by_ms(), *next_ends)
 
     def give_way(self, newcomer: ProgramCache, level: Level, now_ms: float) -> bool:
         """Tell whether a held program fits, after those at a boundary have left whose turn is over, if that helps.
@@ -102,7 +115,10 @@ class Residents:
             now_ms: When.
         """
         missing, leaving = self._room.needed_by(newcomer) - self.free, []
-        done = sorted((each for each in self._over(level, now_ms) if not each.in_flight), key=lambda each: each.level)
+        if missing <= 0:
+            return True
+        done = [each for each in self._over(level, now_ms) if not each.in_flight]
+        done.sort(key=lambda each: (each.level, each.resident_since_ms))
         while missing > 0 and done:
             leaving.append(done.pop())
             missing -= leaving[-1].claims
@@ -121,9 +137,9 @@ class Residents:
             level: That of its call; who ranks before it stays.
             now_ms: When.
         """
-        over = self._over(level, now_ms)
-        if program not in over:
+        if level > program.level or self._turn_ends_ms(program) > now_ms:
             return False
+        over = self._over(level, now_ms)
         left = self.free + sum(each.claims for each in over)
         return len(over) == len(self) or self._room.needed_by(newcomer) <= left
 
@@ -131,23 +147,33 @@ class Residents:
         """Tell whether the residents have outgrown the room and this one ranks last; if another does, that one goes."""
         if self._room.used <= SHRINK_ABOVE * self._room.blocks or len(self) == 1:
             return False
-        last = max((program, *self._idle()), key=lambda each: (each.level, each.resident_since_ms))
+        last = max((program, *self._idle.values()), key=lambda each: (each.level, each.resident_since_ms))
         if last is not program:
             self.retire(last)
         return last is program
 
-    def _idle(self) -> Iterator[ProgramCache]:
-        """Yield those at a call boundary."""
-        return (program for program in self._programs.values() if not program.calls)
-
     def _over(self, level: Level, now_ms: float) -> list[ProgramCache]:
         """Return those that have been residents for long enough, and do not rank before who waits."""
-        return [each for each in self._programs.values() if level <= each.level and self._turn_ends_ms(each) <= now_ms]
+        over = []
+        for programs in self._in_turn:
+            ended = takewhile(lambda each: self._turn_ends_ms(each) <= now_ms, programs.values())
+            over += [each for each in ended if level <= each.level]
+        return over
+
+    def _is_back_by_ms(self) -> float:
+        """Return when the first of those at a call boundary has been away for too long."""
+        first = next(iter(self._idle.values()), None)
+        return first.idle_since_ms + self.away_ms if first else inf
 
     def _fits(self, newcomer: ProgramCache) -> bool:
         """Tell whether a program fits, also with the blocks that it shared with who left."""
         return not self._programs or self._room.needed_by(newcomer) <= self.free
 
+    def _turn_of(self, program: ProgramCache) -> int:
+        return min(program.turns, len(self._turn_pools)) - 1
+
     def _turn_ends_ms(self, program: ProgramCache) -> float:
-        pools = self._turn_pools[min(program.turns, len(self._turn_pools)) - 1]
-        return program.resident_since_ms + pools * self._time.pool_ms
+        return program.resident_since_ms + self._turn_pools[self._turn_of(program)] * self._time.pool_ms
+
+    def _ends_ms(self, programs: dict[ProgramId, ProgramCache]) -> Iterator[float]:
+        return map(self._turn_ends_ms, programs.values())

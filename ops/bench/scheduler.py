@@ -41,16 +41,18 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from autellix.engine.executor import EngineCall, Preempted
+from autellix.engine.executor import EngineCall, Preempted, ProgramOver
 from autellix.engine.simulation.calibration import load_calibration
 from autellix.engine.vllm_adapter import scheduler as ours
+from autellix.engine.vllm_adapter.notices import NoticeSender
 from autellix.engine.vllm_adapter.options import SchedulerOptions, to_config, to_xargs
-from autellix.engine.vllm_adapter.reports import ReportReceiver
+from autellix.engine.vllm_adapter.reports import Ended, ReportReceiver
 from autellix.engine.vllm_adapter.start import SCHEDULER
 from autellix.schemas.ids import CallId, ProgramId, ThreadId
 from autellix.schemas.messages import ProgramFacts
 
-POLICIES = ("fcfs", "mlfq", "plas", "atlas")
+GATES = {"fcfs": "off", "mlfq": "off", "plas": "off", "atlas": "off", "auto": "fair"}
+"""By policy: the default one has the gate in front."""
 WAITING = (0, 256, 4096)
 PROMPT_TOKENS = 128
 TURN_STEPS = 4
@@ -106,6 +108,8 @@ class World:
 
     def __init__(self, config: Any, case: Case, reports: ReportReceiver) -> None:
         self.displaced = 0
+        self.notices: NoticeSender | None = None
+        """Where to tell that a program is over."""
         self.scheduler = build(config)
         self._case = case
         self._reports = reports
@@ -159,8 +163,15 @@ class World:
             before = vllm.total_s
             whole[number] = self._run_step(step_ms)
             inner[number] = (vllm.total_s - before) * 1e6
-            self.displaced += sum(isinstance(report, Preempted) for report in self._reports.receive())
+            self._read_reports()
         return Steps(whole, whole - inner)
+
+    def _read_reports(self) -> None:
+        """Do as the worker does: each program here is over with its call."""
+        for report in self._reports.receive():
+            self.displaced += isinstance(report, Preempted)
+            if self.notices and isinstance(report, Ended):
+                self.notices.tell(ProgramOver(program_id=ProgramId(report.call_id)))
 
     def _run_step(self, step_ms: float = 0.0) -> float:
         began = time.thread_time()
@@ -197,9 +208,12 @@ def stock_config() -> Any:
     return tiny_config()
 
 
-def our_config(policy: str, reports: ReportReceiver) -> Any:
+def our_config(policy: str, reports: ReportReceiver, notices: Path) -> Any:
     """Return the configuration of an engine with ours."""
-    options = to_config(SchedulerOptions(policy=policy, report_socket=str(reports.path)))
+    sockets = str(reports.path), str(notices)
+    options = to_config(
+        SchedulerOptions(policy=policy, gate=GATES[policy], report_socket=sockets[0], notice_socket=sockets[1])
+    )
     return tiny_config("--scheduler-cls", SCHEDULER, "--additional-config", json.dumps(options))
 
 
@@ -234,11 +248,14 @@ def measure(case: Case, turns: int, step_ms: float, vllm: Stopwatch) -> Measured
     with tempfile.TemporaryDirectory() as folder:
         reports = ReportReceiver(Path(folder) / "reports")
         stock = World(stock_config(), case, reports)
-        our = World(our_config(case.policy, reports), case, reports)
+        notices = Path(folder) / "notices"
+        our = World(our_config(case.policy, reports, notices), case, reports)
+        our.notices = NoticeSender(str(notices))
         gc.collect()
         gc.freeze()  # as the engine core does once it is up
         pairs = [(stock.turn(step_ms, vllm), our.turn(step_ms, vllm)) for _ in range(turns)]
         gc.unfreeze()
+        our.notices.close()
         reports.close()
     stocks, ours = ([np.array(rows) for rows in zip(*side, strict=True)] for side in zip(*pairs, strict=True))
     return Measured(case, Steps(*stocks), Steps(*ours), our.displaced / (turns * TURN_STEPS))
@@ -264,12 +281,12 @@ def main() -> None:
     """Print a table, microseconds a step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=50, help=f"of {TURN_STEPS} steps, in each scheduler")
-    parser.add_argument("--policies", nargs="+", default=POLICIES, choices=POLICIES)
+    parser.add_argument("--policies", nargs="+", default=list(GATES), choices=GATES)
     args = parser.parse_args()
     step = load_calibration("cpu-tiny").step
     step_ms = step.step_ms(prefill_tokens=0, decoding_calls=SLOTS, context_tokens=0)
     cases = [Case(policy, waiting) for policy, waiting in product(args.policies, WAITING)]
-    cases += [Case(policy, WAITING[-1], mixed=True) for policy in args.policies if policy in ("plas", "atlas")]
+    cases += [Case(policy, WAITING[-1], mixed=True) for policy in args.policies if policy in ("plas", "atlas", "auto")]
     vllm = Stopwatch()
     for method in ("schedule", "update_from_output"):
         vllm.watch(Scheduler, method)

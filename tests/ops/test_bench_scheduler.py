@@ -35,11 +35,14 @@ def reports(tmp_path: Path) -> Iterator[ReportReceiver]:
     receiver.close()
 
 
-@pytest.mark.parametrize("whose", ["stock", "ours"])
-def test_a_turn_has_an_arrival_and_an_end(bench: ModuleType, reports: ReportReceiver, whose: str) -> None:
+@pytest.mark.parametrize("whose", ["stock", "atlas", "auto"])
+def test_a_turn_has_an_arrival_and_an_end(
+    bench: ModuleType, reports: ReportReceiver, tmp_path: Path, whose: str
+) -> None:
     """In either scheduler the batch is full, one call ends and one arrives every turn, and none is displaced."""
-    config = bench.stock_config() if whose == "stock" else bench.our_config("atlas", reports)
-    world = bench.World(config, bench.Case("atlas", 8), reports)
+    policy = "atlas" if whose == "stock" else whose
+    config = bench.stock_config() if whose == "stock" else bench.our_config(policy, reports, tmp_path / "notices")
+    world = bench.World(config, bench.Case(policy, 8), reports)
     known = set(world.scheduler.requests)
 
     for turn in (1, 2, 3):
@@ -51,12 +54,11 @@ def test_a_turn_has_an_arrival_and_an_end(bench: ModuleType, reports: ReportRece
     assert 0 == world.displaced
 
 
-def test_what_vllm_takes_is_told_apart(bench: ModuleType, reports: ReportReceiver) -> None:
+def test_what_vllm_takes_is_told_apart(bench: ModuleType, reports: ReportReceiver, tmp_path: Path) -> None:
     """A stock scheduler has next to no time left outside vLLM's own methods, ours has some."""
     case, vllm = bench.Case("atlas", 8), bench.Stopwatch()
-    worlds = [
-        bench.World(config, case, reports) for config in (bench.stock_config(), bench.our_config("atlas", reports))
-    ]
+    configs = bench.stock_config(), bench.our_config("atlas", reports, tmp_path / "notices")
+    worlds = [bench.World(config, case, reports) for config in configs]
 
     with pytest.MonkeyPatch.context() as patch:
         for method in ("schedule", "update_from_output"):
