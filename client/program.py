@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from autellix.client.answer import Answer
 from autellix.client.call import LiveCall, Patience, Stream, submitted
@@ -27,6 +27,9 @@ from autellix.schemas.requests import (
 )
 
 log = logging.getLogger("autellix")
+
+END_AGAIN_S: Final = (1.0, 3.0)
+"""Pauses before a session is ended again: about as long as a dead session manager takes to be replaced."""
 
 CHAT = "/v1/chat/completions"
 
@@ -193,8 +196,13 @@ class Program:
                 log.warning("program %s was not kept alive: %s", self.id, error)
 
     async def _end(self, connection: Connection) -> None:
-        """End the session; should that fail, the program expires by itself."""
-        try:
-            await connection.request(subjects.SESSIONS_END, EndSession(program_id=self.id), SessionEnded)
-        except CallFailedError as error:
-            log.warning("program %s was not ended: %s", self.id, error)
+        """End the session, again if nobody says that it is; should that fail, the program expires by itself."""
+        for pause_s in (*END_AGAIN_S, None):
+            try:
+                await connection.request(subjects.SESSIONS_END, EndSession(program_id=self.id), SessionEnded)
+            except CallFailedError as error:
+                if pause_s is not None and error.status >= 500:
+                    await asyncio.sleep(pause_s)
+                    continue
+                log.warning("program %s was not ended: %s", self.id, error)
+            return

@@ -12,6 +12,7 @@ import pytest
 
 from autellix.client.child import Child, start_child
 from autellix.client.plan import Plan
+from autellix.client.program import Program
 from autellix.client.stack import Stack, free_port
 
 PLAN = Plan(model="tiny", engines=2, port=0, overrides=("engine_worker.backend=simulated",))
@@ -91,6 +92,17 @@ async def test_every_service_dies(killed: Killed) -> None:
     assert (rows[named]["calls"], rows[named]["output_tokens"], rows[named]["state"]) == (4, 12, "running")
     assert (rows[started]["calls"], rows[started]["name"], rows[started]["kind"]) == (3, "started", "coder")
     assert rows[named]["live_calls"] == rows[started]["live_calls"] == 0
+
+
+async def test_a_program_ends_while_the_session_manager_is_away(killed: Killed) -> None:
+    """Leaving a program ends its session once somebody is there to be told, and does not leave it to expire."""
+    async with httpx.AsyncClient(base_url=killed.stack.http_url, timeout=30) as http:
+        async with Program("mine", model="tiny", nats_url=killed.stack.nats_url) as program:
+            await killed.kill("session-manager")
+            back = asyncio.create_task(killed.start("session-manager"))
+        await back
+
+        assert (await record(http, program.id))["state"] == "ended"
 
 
 @pytest.mark.parametrize("name", ["process-table", "load-balancer"])
