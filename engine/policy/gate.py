@@ -89,6 +89,8 @@ class Gate(GateState):
 
     def passing(self, now_ms: float) -> list[QueuedCall]:
         """Return the held calls that pass now, in order; each is told once."""
+        if not self._held:
+            self._visits.wait_behind(None, now_ms)
         if now_ms < self._look_at_ms or not self._held:
             return []
         self._residents.retire_absent(now_ms)

@@ -165,6 +165,21 @@ def test_visits_end_also_if_it_was_the_first_before_t_pool_was_known() -> None:
     assert "small" in sut.held
 
 
+def test_who_waits_anew_has_not_waited() -> None:
+    """A program whose call is aborted is the first no more; with its next call it is the first anew."""
+    sut = GateWorld()
+    sut.compute()
+    for number in range(3):
+        sut.call(f"a{number}", 19)
+    sut.call("first", 89)
+    sut.wait(10 / 3 * POOL_MS)
+    sut.abort("first")
+    sut.call("again", 89, program="first")
+    sut.call("small", 3)
+
+    assert "small" in sut.passed
+
+
 def test_residents_do_not_pay() -> None:
     """What a resident computes again is not what visits cost, and it is never held for it."""
     sut = beside_a_resident()
