@@ -6,7 +6,7 @@ next to nothing to claim again: only what is new of it is looked at, or what nob
 """
 
 from bisect import bisect_left
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, KeysView, Sequence
 
 Block = Hashable
 """The name of a full block: equal names mean equal tokens, up to and including the block."""
@@ -20,7 +20,7 @@ def shared_with(chain: Chain, blocks: Container[Block]) -> int:
 
 
 class Chains:
-    """Chains that one program claims, any of them several times, and their blocks, each once."""
+    """Chains of one program, any of them several times, and their blocks, each once."""
 
     def __init__(self) -> None:
         self._uses: dict[Block, int] = {}
@@ -33,6 +33,11 @@ class Chains:
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks, each after those before it in its chains."""
         return iter(self._uses)
+
+    @property
+    def blocks(self) -> KeysView[Block]:
+        """Return the blocks, as a set."""
+        return self._uses.keys()
 
     def add(self, chain: Chain) -> Chain:
         """Add a chain; return its blocks that no other has."""
@@ -76,9 +81,9 @@ class Claims:
         """Return how many blocks of a chain are claimed: its first ones."""
         return shared_with(chain, self._claims)
 
-    def unclaimed(self, chains: Iterable[Chain]) -> int:
-        """Return how many blocks of these chains nobody claims, each counted once."""
-        return len(set().union(*(chain[self.of_chain(chain) :] for chain in chains)))
+    def unclaimed(self, chains: Chains) -> int:
+        """Return how many blocks of some chains nobody claims."""
+        return len(chains) - len(chains.blocks & self._claims.keys())  # as fast as the smaller of the two is small
 
     def add(self, blocks: Iterable[Block]) -> None:
         """Let one more program claim these blocks."""

@@ -32,6 +32,7 @@ Rules:
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from autellix.engine.policy.call import QueuedCall
@@ -61,12 +62,13 @@ class Gate(GateState):
             prompt_tokens: Tokens of the prompt.
             now_ms: When it arrives.
         """
-        self._forget_long_gone(now_ms)
         program = self._programs.pop(call.program_id, None) or ProgramCache(call.program_id)
         self._programs[call.program_id] = program
+        program.is_over = False
         blocks = -(-(prompt_tokens + round(self._answer_tokens)) // self._block_tokens)
         gated = GatedCall(call, thread_id, prompt, blocks - len(prompt), self._room.known(prompt), now_ms)
-        program.calls[call.call_id] = gated
+        program.came(gated)
+        self._forget_long_gone(now_ms)
         if forgotten := program.forget_contexts(now_ms - self._residents.away_ms):
             self._give_up(program, forgotten)
             self._look_at_ms = now_ms  # what it had is room for others
@@ -77,13 +79,14 @@ class Gate(GateState):
         self._residents.called(program)
         if program.is_resident:
             self._room.claim_call(program, gated)
-        if program.is_resident and not self._must_leave(program, now_ms):
-            if not self._device.is_short:
+            residents = len(self._residents)
+            must_leave = self._must_leave(program, now_ms)
+            if len(self._residents) < residents:
+                self._look_at_ms = now_ms  # what that one had is room for others
+            if not (must_leave or self._device.is_short):
                 self._let_pass(program, gated, now_ms)
                 return True
-            program.wanted = 0
-        else:
-            program.wanted = self._room.needed_by(program)
+        program.wanted = 0 if program.stays else self._room.needed_by(program)
         self._look_at_ms = now_ms
         return False
 
@@ -93,21 +96,20 @@ class Gate(GateState):
             self._visits.wait_behind(None, now_ms)
         if now_ms < self._look_at_ms or not self._held:
             return []
-        self._residents.retire_absent(now_ms)
         passing = self._pass_residents(now_ms)
         while gated := self._first_outside():
             program = self._of_call[gated.call.call_id]
+            self._visits.wait_behind(program, now_ms)
             if self._becomes_resident(program, gated.call, now_ms):
                 passing += self._pass_residents(now_ms, program)
             elif self._visits.may_pass(program, gated, now_ms):
                 passing.append(self._let_pass(program, gated, now_ms))
             else:
                 break
-        self._visits.wait_behind(self._of_call[gated.call.call_id] if gated else None, now_ms)
-        for gated in self._held.small(LOOKED_AT):
-            program = self._of_call[gated.call.call_id]
-            if self._visits.may_pass(program, gated, now_ms):
-                passing.append(self._let_pass(program, gated, now_ms))
+        if not gated:
+            self._visits.wait_behind(None, now_ms)
+        while visiting := self._pass_visitors(now_ms):
+            passing += visiting
         self._look_at_ms = self._residents.next_change_ms(now_ms)
         return passing
 
@@ -131,12 +133,15 @@ class Gate(GateState):
         gated = program.calls.pop(call_id)
         has_passed = gated.standing is None
         if has_passed:
+            program.in_flight -= 1
             self._device.ended(gated)
         else:
             self._held.remove(gated)
         if any(contexts):
+            program.calls_ended += 1
             self._leave_context(program, gated.thread_id, contexts, now_ms)
             self._learn_answer(answer_tokens)
+        program.went(gated)
         if program.is_resident or has_passed:
             self._room.release_call(program, gated)
         program.level = gated.call.level
@@ -166,8 +171,9 @@ class Gate(GateState):
             tokens: All tokens in it.
             now_ms: When it ended.
         """
+        knew = self.time.known_pool_ms
         self.time.step(step_ms, prompt_tokens=prompt_tokens, tokens=tokens)
-        if self._visits.step(step_ms):
+        if self._visits.step(step_ms) or (self.time.known_pool_ms and not knew):
             self._look_at_ms = now_ms
 
     def _standing(self, gated: GatedCall) -> Any:
@@ -181,6 +187,7 @@ class Gate(GateState):
             self._visits.spend(lost * self._block_tokens, copied * self._block_tokens)
         self._device.began(gated)
         self._held.remove(gated)
+        program.in_flight += 1
         gated.held_ms = now_ms - gated.arrived_at_ms
         if not program.is_resident:
             self._room.claim_call(program, gated)
@@ -206,14 +213,23 @@ class Gate(GateState):
         if not self._device.is_short:
             return [self._let_pass(newcomer, each, now_ms) for each in newcomer.held] if newcomer else []
         passing = []
-        while gated := min(self._residents.held, key=lambda each: each.standing, default=None):
+        for gated in list(self._held):
             program = self._of_call[gated.call.call_id]
-            if self._must_leave(program, now_ms):
+            if not program.stays or self._must_leave(program, now_ms):
                 continue
             if not self._device.fits(gated):
                 break
             passing.append(self._let_pass(program, gated, now_ms))
         return passing
+
+    def _pass_visitors(self, now_ms: float) -> list[QueuedCall]:
+        """Let those of the first small calls visit that may."""
+        visiting = []
+        for gated in self._held.small(LOOKED_AT):
+            program = self._of_call[gated.call.call_id]
+            if self._visits.may_pass(program, gated, now_ms):
+                visiting.append(self._let_pass(program, gated, now_ms))
+        return visiting
 
     def _first_outside(self) -> GatedCall | None:
         """Return the first held call of a program that is no resident, or is to leave."""
@@ -221,7 +237,10 @@ class Gate(GateState):
 
     def _becomes_resident(self, program: ProgramCache, call: QueuedCall, now_ms: float) -> bool:
         """Make the program of the first held call a resident if it fits, beside those whose turn is not over."""
-        if program.is_leaving or not self._residents.give_way(program, call.level, now_ms):
+        if program.is_leaving:  # nobody waits before it any more
+            program.is_leaving = self._residents.are_too_many
+            return not program.is_leaving
+        if not self._residents.give_way(program, call.level, now_ms):
             return False
         tokens = self._room.needed_by(program) * self._block_tokens
         self._residents.add(program, now_ms)
@@ -232,7 +251,7 @@ class Gate(GateState):
         """Tell whether a resident's new call is held, and let the program leave once it has no call in flight."""
         if not (program.is_leaving or self._residents.is_last_of_too_many(program)):
             first = self._first_outside()
-            if first is None or min(each.standing for each in program.held) < first.standing:
+            if first is None or self._held.first_of(program.program_id).standing < first.standing:
                 return False
             newcomer = self._of_call[first.call.call_id]
             if not self._residents.turn_is_over(program, newcomer, first.call.level, now_ms):
@@ -243,9 +262,12 @@ class Gate(GateState):
         return True
 
     def _forget_long_gone(self, now_ms: float) -> None:
-        oldest = next(iter(self._programs.values()), None)
-        if oldest and not oldest.calls and oldest.idle_since_ms + LONG_GONE_MS <= now_ms:
-            self.over(oldest.program_id, now_ms)
+        """Look at two programs, one more than come with a call, so that all have their turn."""
+        for oldest in list(islice(self._programs.values(), 2)):
+            if oldest.calls:
+                self._programs[oldest.program_id] = self._programs.pop(oldest.program_id)
+            elif oldest.idle_since_ms + LONG_GONE_MS <= now_ms:
+                self.over(oldest.program_id, now_ms)
 
     def _forget_if_over(self, program: ProgramCache) -> None:
         if program.is_over and not program.calls:

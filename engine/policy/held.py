@@ -47,6 +47,10 @@ class HeldCalls:
         """Return the first small ones, so many at most."""
         return [gated for _, gated in islice(self._small, most)]
 
+    def first_of(self, program_id: ProgramId) -> GatedCall:
+        """Return the first held call of a program; there must be one."""
+        return self._entries[_place(self._entries, self._of_program[program_id][0])][1]
+
     def add(self, gated: GatedCall, standing: Any) -> None:
         """Hold a call."""
         gated.standing = standing

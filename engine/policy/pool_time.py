@@ -7,7 +7,8 @@ engine's time; a program that is away for longer than T_pool holds room that oth
 Rules:
 * With a tier of KV in CPU memory the whole of it is what is filled, and T_pool is the time to compute that: who leaves
   the tier has lost its cache. A copy from there to the device is measured, too; it counts for visits (`visits.py`).
-* The time of a token is measured, not set: of steps that mostly compute prompts, duration over tokens, smoothed.
+* The time of a token is measured, not set: of steps that mostly compute prompts, duration over tokens, both smoothed.
+  So a step of many tokens counts for more: a cache is computed by such.
 * Until there was such a step T_pool is infinite: nothing is known that would be worth a decision.
 """
 
@@ -17,7 +18,7 @@ PROMPT_SHARE = 0.5
 """Tokens of prompts in a step, at least, for it to count: decodes take time, too."""
 TOKENS_MIN = 64
 SMOOTHING = 0.1
-"""Weight of a step that counts."""
+"""Weight of the latest one that counts."""
 
 
 class PoolTime:
@@ -29,23 +30,23 @@ class PoolTime:
 
     def __init__(self, tokens: int) -> None:
         self._tokens = tokens
-        self._token_ms: float | None = None
-        self._copy_token_ms: float | None = None
+        self._computing = TokenTime()
+        self._copying = TokenTime()
 
     @property
     def token_ms(self) -> float:
         """Return how long it takes to compute one token of a prompt; 0 while that is unknown."""
-        return self._token_ms or 0.0
+        return self._computing.token_ms or 0.0
 
     @property
     def copy_token_ms(self) -> float:
         """Return how long it takes to copy one token back from a tier; 0 while that is unknown."""
-        return self._copy_token_ms or 0.0
+        return self._copying.token_ms or 0.0
 
     @property
     def pool_ms(self) -> float:
         """Return T_pool; infinite while it is unknown."""
-        return inf if self._token_ms is None else self._token_ms * self._tokens
+        return inf if self._computing.token_ms is None else self._computing.token_ms * self._tokens
 
     @property
     def known_pool_ms(self) -> float:
@@ -60,9 +61,8 @@ class PoolTime:
             prompt_tokens: Tokens of prompts in it.
             tokens: All tokens in it.
         """
-        if step_ms <= 0 or prompt_tokens < max(TOKENS_MIN, PROMPT_SHARE * tokens):
-            return
-        self._token_ms = _smoothed(self._token_ms, step_ms / prompt_tokens)
+        if step_ms > 0 and prompt_tokens >= max(TOKENS_MIN, PROMPT_SHARE * tokens):
+            self._computing.take(step_ms, prompt_tokens)
 
     def copied(self, copy_ms: float, tokens: int) -> None:
         """Take in a copy from a tier.
@@ -72,8 +72,21 @@ class PoolTime:
             tokens: How many tokens came back by it.
         """
         if copy_ms > 0 and tokens:
-            self._copy_token_ms = _smoothed(self._copy_token_ms, copy_ms / tokens)
+            self._copying.take(copy_ms, tokens)
 
 
-def _smoothed(before: float | None, now: float) -> float:
-    return now if before is None else before + SMOOTHING * (now - before)
+class TokenTime:
+    """How long one token takes."""
+
+    def __init__(self) -> None:
+        self._ms = 0.0
+        self._tokens = 0.0
+        self.token_ms: float | None = None
+        """Milliseconds; None: it is not known."""
+
+    def take(self, ms: float, tokens: int) -> None:
+        """Take in how long some took."""
+        weight = 1.0 if self.token_ms is None else SMOOTHING
+        self._ms += weight * (ms - self._ms)
+        self._tokens += weight * (tokens - self._tokens)
+        self.token_ms = self._ms / self._tokens

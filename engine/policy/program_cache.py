@@ -61,8 +61,15 @@ class ProgramCache:
     """So many of these, the first, were in its first prompt."""
     wanted: int = 0
     """Blocks that it needed and nobody claimed when its latest call came that did not pass at once."""
+    footprint: Chains = field(default_factory=Chains)
+    """Of all its calls and contexts."""
+    blank: int = 0
+    """Of all its calls."""
     claimed: Chains = field(default_factory=Chains)
     claimed_blank: int = 0
+    in_flight: int = 0
+    """Calls that passed and have not ended."""
+    calls_ended: int = 0
     is_resident: bool = False
     is_leaving: bool = False
     """A resident whose new calls are held; it leaves when those that passed have ended."""
@@ -74,11 +81,6 @@ class ProgramCache:
     """When its last call ended; means nothing while it has calls."""
     level: Level = (0, 0.0)
     """Of the call that arrived or ended last."""
-
-    @property
-    def in_flight(self) -> list[GatedCall]:
-        """Return the calls that passed and have not ended."""
-        return [gated for gated in self.calls.values() if gated.standing is None]
 
     @property
     def held(self) -> list[GatedCall]:
@@ -100,21 +102,36 @@ class ProgramCache:
         """Return what its threads left, and no later call of theirs has replaced."""
         return [*chain.from_iterable(context.chains for context in self.contexts.values())]
 
+    def came(self, gated: GatedCall) -> None:
+        """Note that a call has come."""
+        self.calls[gated.call.call_id] = gated
+        self.footprint.add(gated.prompt)
+        self.blank += gated.blank
+
+    def went(self, gated: GatedCall) -> None:
+        """Note that a call is over; what it leaves is noted already."""
+        self.footprint.drop(gated.prompt)
+        self.blank -= gated.blank
+
     def leave_context(self, thread_id: ThreadId, chains: Sequence[Chain], now_ms: float) -> list[Chain]:
         """Note what an ended call of a thread left; return what is forgotten for it."""
-        replaced = self.contexts.pop(thread_id, None)
+        for each in chains:
+            self.footprint.add(each)
+        forgotten = self._forget_context(thread_id) if thread_id in self.contexts else []
         self.contexts[thread_id] = Context(chains, now_ms)
-        forgotten = [*replaced.chains] if replaced else []
         if len(self.contexts) > THREADS_KEPT:
-            forgotten += self._forget_first_context()
+            forgotten += self._forget_context(next(iter(self.contexts)))
         return forgotten
 
     def forget_contexts(self, before_ms: float) -> list[Chain]:
         """Forget what threads left that ended their last call before a time; return it."""
         forgotten: list[Chain] = []
         while self.contexts and next(iter(self.contexts.values())).ended_at_ms < before_ms:
-            forgotten += self._forget_first_context()
+            forgotten += self._forget_context(next(iter(self.contexts)))
         return forgotten
 
-    def _forget_first_context(self) -> Sequence[Chain]:
-        return self.contexts.pop(next(iter(self.contexts))).chains
+    def _forget_context(self, thread_id: ThreadId) -> list[Chain]:
+        forgotten = self.contexts.pop(thread_id).chains
+        for each in forgotten:
+            self.footprint.drop(each)
+        return [*forgotten]

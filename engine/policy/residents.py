@@ -103,30 +103,31 @@ class Residents:
 
     def next_change_ms(self, now_ms: float) -> float:
         """Return a time before which nobody has to leave who has not now; infinite if that is never."""
-        next_ends = (next((end for end in ends if end > now_ms), inf) for ends in map(self._ends_ms, self._in_turn))
-        return min(self._is_back_by_ms(), *next_ends)
+        next_ends = [next((end for end in ends if end > now_ms), inf) for ends in map(self._ends_ms, self._in_turn)]
+        away_ms = self._is_back_by_ms()
+        return min(away_ms if away_ms > now_ms else inf, *next_ends)
 
     def give_way(self, newcomer: ProgramCache, level: Level, now_ms: float) -> bool:
-        """Tell whether a held program fits, after those at a boundary have left whose turn is over, if that helps.
+        """Tell whether a held program fits, if need be after residents at a call boundary have left.
+
+        Those that were away for too long leave in any case; those whose turn is over if that helps.
 
         Args:
             newcomer: The program.
             level: That of its call; who ranks before it stays. Of the others those leave that rank last.
             now_ms: When.
         """
-        missing, leaving = self._room.needed_by(newcomer) - self.free, []
-        if missing <= 0:
+        if self._fits(newcomer):
             return True
+        self.retire_absent(now_ms)
         done = [each for each in self._over(level, now_ms) if not each.in_flight]
+        room = self.free + sum(each.claims for each in done)
+        if len(done) < len(self) and self._room.needed_by(newcomer) > room:
+            return self._fits(newcomer)
         done.sort(key=lambda each: (each.level, each.resident_since_ms))
-        while missing > 0 and done:
-            leaving.append(done.pop())
-            missing -= leaving[-1].claims
-        if missing > 0:
-            return not self._programs
-        for program in leaving:
-            self.retire(program)
-        return not leaving or self._fits(newcomer)
+        while done and not self._fits(newcomer):
+            self.retire(done.pop())
+        return self._fits(newcomer)
 
     def turn_is_over(self, program: ProgramCache, newcomer: ProgramCache, level: Level, now_ms: float) -> bool:
         """Tell whether a resident has to leave for a held program: its turn is over, and it helps that such leave.
@@ -143,9 +144,14 @@ class Residents:
         left = self.free + sum(each.claims for each in over)
         return len(over) == len(self) or self._room.needed_by(newcomer) <= left
 
+    @property
+    def are_too_many(self) -> bool:
+        """Tell whether they have outgrown the room."""
+        return self._room.used > SHRINK_ABOVE * self._room.blocks and len(self) > 1
+
     def is_last_of_too_many(self, program: ProgramCache) -> bool:
         """Tell whether the residents have outgrown the room and this one ranks last; if another does, that one goes."""
-        if self._room.used <= SHRINK_ABOVE * self._room.blocks or len(self) == 1:
+        if not self.are_too_many:
             return False
         last = max((program, *self._idle.values()), key=lambda each: (each.level, each.resident_since_ms))
         if last is not program:
@@ -166,7 +172,7 @@ class Residents:
         return first.idle_since_ms + self.away_ms if first else inf
 
     def _fits(self, newcomer: ProgramCache) -> bool:
-        """Tell whether a program fits, also with the blocks that it shared with who left."""
+        """Tell whether a program fits as things are; with no resident at all the first does."""
         return not self._programs or self._room.needed_by(newcomer) <= self.free
 
     def _turn_of(self, program: ProgramCache) -> int:

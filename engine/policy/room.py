@@ -7,7 +7,8 @@ Rules:
   keeps it.
 * When a program is over, its blocks that no live program ever had or asked for are of no use to anybody and evicted at
   once, but for those of its first prompt: others may begin like it, with the same system prompt. They are orphaned:
-  evicted before the exposed ones, which somebody will need.
+  evicted before the exposed ones, which somebody will need. So is all that a program had which made one call: a client
+  that names no program begins a new one with each turn of its conversation.
 * Whoever loses a block loses those behind it in the chain, at the same time or before: no block is left behind whose
   beginning is gone.
 """
@@ -91,9 +92,7 @@ class Room:
 
     def needed_by(self, program: ProgramCache) -> int:
         """Return how many blocks a program needs, as a resident, that nobody claims."""
-        chains = [*program.left, *(gated.prompt for gated in program.calls.values())]
-        blank = sum(gated.blank for gated in program.calls.values())
-        return self._claims.unclaimed(chains) + blank - program.claimed_blank
+        return self._claims.unclaimed(program.footprint) + program.blank - program.claimed_blank
 
     def note(self, program: ProgramCache, chain: Chain) -> None:
         """Note that a program has, or is going to have, these blocks."""
@@ -134,7 +133,7 @@ class Room:
 
     def forget(self, program: ProgramCache) -> None:
         """Give up what a program had that is over and claims nothing any more."""
-        first = set(islice(program.had, program.first_blocks))
+        first = set(islice(program.had, program.first_blocks if program.calls_ended > 1 else None))
         useless = self._had.drop(program.had)
         self._cache.orphan([block for block in useless if block in first])
         self._cache.evict([block for block in useless if block not in first])

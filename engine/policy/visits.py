@@ -61,11 +61,11 @@ class Visits:
             return False
         if self._first and program is not self._first and self._waited_long(now_ms):
             return False
-        if self._budget.opens_in_ms and (gated.blocks > self.blocks_max / 2 or self._brings_back(gated)):
-            return False
         if self._room.used + self._room.needed_by_call(gated) > SHRINK_ABOVE * self._room.blocks:
             return False
-        return not self._device.is_short or (self._device.fits(gated) and not self._residents.held)
+        if self._device.is_short and (self._residents.held or not self._device.fits(gated)):
+            return False
+        return not self._budget.opens_in_ms or not (gated.blocks > self.blocks_max / 2 or self._brings_back(gated))
 
     def spend(self, tokens: int, copied_tokens: int) -> None:
         """Take off what a visitor brings back: so many tokens to compute again, and so many to copy."""

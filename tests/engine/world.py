@@ -215,7 +215,8 @@ class World:
         assert pool.get_num_free_blocks() == BLOCKS - 1  # one is vLLM's own
         if scheduler._gate:
             programs = scheduler._gate._gate._programs.values()
-            first = {name for program in programs for name in islice(program.had, program.first_blocks)}
+            kept = [islice(each.had, each.first_blocks if each.calls_ended > 1 else None) for each in programs]
+            first = set().union(*kept)
             for number in range(PROGRAMS):
                 scheduler._gate.over(f"p{number}", self.now_ms)
             gate = scheduler._gate._gate

@@ -145,18 +145,33 @@ def test_it_leaves_at_a_boundary_only() -> None:
     assert ["b"] == sut.residents
 
 
-def test_a_leaving_programs_calls_are_held_even_when_they_are_first() -> None:
-    """What a leaving resident asks for after its turn is not let in beside what it has in flight."""
+def test_who_is_first_itself_does_not_leave() -> None:
+    """A resident that is to leave stays when nobody waits before its own call any more."""
     sut = GateWorld()
     sut.compute()
     sut.call("a1", 49, program="a", thread="one")
     sut.call("b", 49)
     sut.wait(QUANTUM_MS)
     sut.call("a2", 0, program="a", thread="two")
+    assert ["b", "a2"] == sut.held
     sut.rerank("a2", -1.0)
 
-    assert ["a2", "b"] == sut.held
-    assert ["a2"] == sut.end("a1", 49)
+    assert (["b"], ["a"]) == (sut.held, sut.residents)
+
+
+def test_nobody_waits_for_who_has_nobody_to_leave_for() -> None:
+    """If the one that it was to make room for passes elsewhere it stays, and hides nobody that fits."""
+    sut = GateWorld()
+    sut.compute()
+    sut.call("a1", 39, program="a", thread="one")
+    sut.call("b", 39)
+    sut.call("x", 29)
+    sut.wait(QUANTUM_MS)
+    sut.call("a2", 9, program="a", thread="two")
+    assert ["x", "a2"] == sut.held
+
+    assert ["x", "a2"] == sut.end("b")
+    assert ["a", "x"] == sut.residents
 
 
 def test_two_leave_for_one() -> None:

@@ -66,6 +66,8 @@ class Agents:
         self._service_ms: dict[ProgramId, float] = {}
         self._live: dict[ProgramId, int] = {}
         self.first_prompts: dict[ProgramId, set[int]] = {}
+        self._answered: dict[ProgramId, list[Thread]] = {}
+        """By program, the thread of each call that has an answer."""
         for number in range(self._chance.randint(4, 10)):
             program, at_ms = ProgramId(f"p{number}"), self._chance.random() * 500
             self._live[program], self._service_ms[program] = self._chance.randint(1, 3), 0.0
@@ -86,6 +88,11 @@ class Agents:
                 self._take(self.engine.advance(at_ms))
                 self._do(heapq.heappop(self._todo)[2], at_ms)
             look()
+
+    @property
+    def had_by_one_call(self) -> list[list[int]]:
+        """Return the blocks of those programs of which no more than one call was answered."""
+        return [thread.keys for threads in self._answered.values() if len(threads) <= 1 for thread in threads]
 
     def _at(self, at_ms: float, what: Any) -> None:
         self._numbers += 1
@@ -114,6 +121,9 @@ class Agents:
             if isinstance(what, Ended):
                 thread = self._threads.pop(what.call_id)
                 self._service_ms[thread.program] += what.account.service_ms
+                self._answered.setdefault(thread.program, [])
+                if what.account.output_tokens:
+                    self._answered[thread.program].append(thread)
                 self._ended(thread, at_ms)
 
     def _ended(self, thread: Thread, at_ms: float) -> None:
@@ -159,7 +169,7 @@ def test_a_jump_is_its_steps(policy: str, gate: str, seed: int) -> None:
 @seeds
 @gates
 def test_all_end_and_nothing_is_left(gate: str, seed: int) -> None:
-    """Every call ends, once; when all programs are over the gate knows of none, and only first prompts are cached."""
+    """Every call ends, once; then the gate knows no program, and only what others may begin like is cached."""
     agents = Agents(seed, "auto", scarce(seed, gate=gate))
     agents.run()
     ended = [what.call_id for _, what in agents.happened if isinstance(what, Ended)]
@@ -169,7 +179,8 @@ def test_all_end_and_nothing_is_left(gate: str, seed: int) -> None:
     assert (0, [], {}, {}) == (behind._room.used, behind.held_calls, behind._programs, behind._of_call)
     assert (0, 0) == (len(behind._residents), len(behind._room._had))
     assert 0 == agents.engine._batch.memory.usage
-    assert agents.engine._batch.memory._pool._oldest.keys() <= set().union(*agents.first_prompts.values())
+    beginnings = [*agents.first_prompts.values(), *agents.had_by_one_call]
+    assert agents.engine._batch.memory._pool._oldest.keys() <= set().union(*beginnings)
 
 
 @seeds
