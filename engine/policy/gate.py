@@ -16,8 +16,9 @@ Rules:
   leaves when it is over; when it has been away for T_pool and others wait; when it has been resident for T_pool / 0.3
   (to rotate all caches so often costs 30% of the engine's time at most), the second time T_pool / 0.2, then T_pool /
   0.1, the first that waits ranks before it, and fits when all have left of whom that is so, or all residents are; when
-  claims exceed 0.98 of the blocks and it ranks last of those that are at a boundary. So the first that waits passes
-  after T_pool / 0.1 + T_pool and the longest call, at the latest, if it ranks before all residents.
+  claims exceed 0.98 of the blocks and it ranks last of those that are at a boundary. One that is to leave stays if its
+  own held call has become the first. So the first that waits passes after T_pool / 0.1 + T_pool and the longest call, at
+  the latest, if it ranks before all residents.
 * A held call may visit: pass though its program is no resident, if its own blocks are a 16th of all at most, and fit
   beside all claims. It costs nobody anything now, but what it computes may be evicted and computed again. So what a
   visitor brings back, of what a live program had, or asked for, before, is paid from a budget, 3% of the engine's time.
@@ -27,8 +28,8 @@ Rules:
 * With a tier of KV in CPU memory, larger than the engine's own, "all blocks" are the tier's, but for a visitor's size:
   the engine copies what it computes there, and back when it is needed. What runs at once must fit on the device still
   (`device.py`): a resident's calls may be held, too, until those that run have ended.
-* Time is an argument, milliseconds. An event costs O(log held calls), and a look at the residents, and at those blocks
-  of the call that are new, or that it alone had: a resident's long context costs no more than a short one.
+* Time is an argument, milliseconds. An event costs O(log held calls), and a look at those residents whose turn is over,
+  at those blocks of the call that are new, or that it alone had, and at the blocks of who is the first that waits.
 """
 
 from collections.abc import Sequence

@@ -96,10 +96,12 @@ class Residents:
         if program.is_resident and not program.calls:
             self._idle[program.program_id] = program
 
-    def retire_absent(self, now_ms: float) -> None:
-        """Let those leave that have been away for too long."""
+    def retire_absent(self, now_ms: float) -> bool:
+        """Let those leave that have been away for too long; tell whether there was any."""
+        before = len(self)
         while self._idle and self._is_back_by_ms() <= now_ms:
             self.retire(next(iter(self._idle.values())))
+        return len(self) < before
 
     def next_change_ms(self, now_ms: float) -> float:
         """Return a time before which nobody has to leave who has not now; infinite if that is never."""
@@ -117,13 +119,14 @@ class Residents:
             level: That of its call; who ranks before it stays. Of the others those leave that rank last.
             now_ms: When.
         """
-        if self._fits(newcomer):
+        needed = self._room.needed_by(newcomer)
+        if not self._programs or needed <= self.free:
             return True
-        self.retire_absent(now_ms)
+        if self.retire_absent(now_ms):
+            needed = self._room.needed_by(newcomer)
         done = [each for each in self._over(level, now_ms) if not each.in_flight]
-        room = self.free + sum(each.claims for each in done)
-        if len(done) < len(self) and self._room.needed_by(newcomer) > room:
-            return self._fits(newcomer)
+        if len(done) < len(self) and needed > self.free + sum(each.claims for each in done):
+            return False
         done.sort(key=lambda each: (each.level, each.resident_since_ms))
         while done and not self._fits(newcomer):
             self.retire(done.pop())
