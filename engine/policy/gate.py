@@ -17,8 +17,8 @@ Rules:
   (to rotate all caches so often costs 30% of the engine's time at most), the second time T_pool / 0.2, then T_pool /
   0.1, the first that waits ranks before it, and fits when all have left of whom that is so, or all residents are; when
   claims exceed 0.98 of the blocks and it ranks last of those that are at a boundary. One that is to leave stays if its
-  own held call has become the first. So the first that waits passes after T_pool / 0.1 + T_pool and the longest call, at
-  the latest, if it ranks before all residents.
+  own held call has become the first. So the first that waits passes after T_pool / 0.1 + T_pool and the longest call,
+  at the latest, if it ranks before all residents.
 * A held call may visit: pass though its program is no resident, if its own blocks are a 16th of all at most, and fit
   beside all claims. It costs nobody anything now, but what it computes may be evicted and computed again. So what a
   visitor brings back, of what a live program had, or asked for, before, is paid from a budget, 3% of the engine's time.
