@@ -165,6 +165,20 @@ def test_visits_end_also_if_it_was_the_first_before_t_pool_was_known() -> None:
     assert "small" in sut.held
 
 
+def test_all_pass_at_once_that_may() -> None:
+    """When room becomes free as many small newcomers pass as fit, not the first 32 and the others some time."""
+    sut = GateWorld()
+    for name, count in (("a", 40), ("gone", 56), ("first", 60)):
+        sut.call(name, count)
+    for number in range(40):
+        sut.call(f"small{number}", 0)
+    assert 41 == len(sut.held)
+    sut.end("gone")
+    sut.over("gone")
+
+    assert ["first"] == sut.held
+
+
 def test_who_waits_anew_has_not_waited() -> None:
     """A program whose call is aborted is the first no more; with its next call it is the first anew."""
     sut = GateWorld()
