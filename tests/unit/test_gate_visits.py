@@ -168,8 +168,10 @@ def test_visits_end_also_if_it_was_the_first_before_t_pool_was_known() -> None:
 def test_all_pass_at_once_that_may() -> None:
     """When room becomes free as many small newcomers pass as fit, not the first 32 and the others some time."""
     sut = GateWorld()
-    for name, count in (("a", 40), ("gone", 56), ("first", 60)):
+    for name, count in (("a", 30), ("gone", 56)):
         sut.call(name, count)
+    sut.call("a2", blocks("two", 9), program="a", thread="two")
+    sut.call("first", 60)
     for number in range(40):
         sut.call(f"small{number}", 0)
     assert 41 == len(sut.held)
