@@ -48,8 +48,11 @@ class Door:
         """Let a request in, or answer 401, or 403."""
         tenant = tenants.NOBODY
         path = scope.get("path", "")
+        if scope["type"] == "http" and not path.isprintable():  # a route may end before a line's end, and so be another
+            await _refuse(scope, receive, send, HTTPStatus.NOT_FOUND, _NO_PATH)
+            return
         if scope["type"] == "http" and self._keys and path not in OPEN:
-            key = presented(scope["headers"])
+            key = presented(scope["headers"], by_browser=scope["method"] in ("GET", "HEAD"))
             found = None if key is None else self._keys.tenant_of(key)
             if found is None:
                 await _refuse(scope, receive, send, HTTPStatus.UNAUTHORIZED, _unknown(key))
@@ -66,14 +69,20 @@ def tenant_of(request: HTTPConnection) -> str:
     return str(request.scope.get(_TENANT, tenants.NOBODY))
 
 
-def presented(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """Return the key that a request presents, None for none."""
+def presented(headers: Iterable[tuple[bytes, bytes]], *, by_browser: bool) -> bytes | None:
+    """Return the key that a request presents, None for none.
+
+    Args:
+        headers: Those of the request.
+        by_browser: Whether the key may come as a browser sends it, by itself, whatever site makes it ask: it may look
+            at something so, and change nothing.
+    """
     found = {name.lower(): value for name, value in headers}
     scheme, _, rest = found.get(b"authorization", b"").strip().partition(b" ")
     match scheme.lower():
         case b"bearer":
             return rest.strip()
-        case b"basic":
+        case b"basic" if by_browser:
             try:
                 return base64.b64decode(rest.strip(), validate=True).partition(b":")[2]
             except binascii.Error:
@@ -82,6 +91,7 @@ def presented(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
             return found.get(b"x-api-key")
 
 
+_NO_PATH: Final = ErrorBody(message="There is no such path.", type="invalid_request_error", code="not_found")
 _NOT_YOURS: Final = ErrorBody(
     message="Only an operator's key opens this.", type="invalid_request_error", code="operators_only"
 )
